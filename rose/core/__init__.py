@@ -1,0 +1,1 @@
+"""Scheduling and KV block management on plain integers: no torch, no numpy."""

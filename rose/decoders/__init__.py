@@ -1,0 +1,1 @@
+"""Decoders turn logits into accepted tokens: plain now, speculative ones to come."""

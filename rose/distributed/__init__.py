@@ -1,0 +1,1 @@
+"""Collectives of one group of ranks."""

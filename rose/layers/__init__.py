@@ -1,0 +1,1 @@
+"""Layers take sizes, a quantization scheme and a parallel mapping."""

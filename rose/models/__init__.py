@@ -1,0 +1,1 @@
+"""Models and the weights that fill them."""

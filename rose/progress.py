@@ -1,0 +1,65 @@
+"""Progress of long work: a bar on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import NoReturn, Self, TextIO
+
+from tqdm import tqdm
+
+LINE_INTERVAL_S = 5.0
+
+
+class Progress:
+    """Counts `total` units of work; use as a context manager.
+
+    On a terminal it draws a bar; elsewhere it prints a line at most every few seconds, and one at
+    the end. All of it goes to standard error.
+    """
+
+    def __init__(
+        self, title: str, *, total: int, unit: str = "it", stream: TextIO | None = None
+    ) -> None:
+        self._title, self._total, self._unit = title, total, unit
+        self._stream = stream or sys.stderr
+        self._done = 0
+        self._last_line = time.monotonic()
+        self._bar: tqdm[NoReturn] | None = None
+        if self._stream.isatty():
+            scale = unit == "B"
+            self._bar = tqdm(
+                desc=title, total=total, unit=unit, unit_scale=scale, file=self._stream, leave=False
+            )
+
+    def advance(self, amount: int = 1) -> None:
+        """Count `amount` more units as done."""
+        self._done += amount
+        if self._bar is not None:
+            self._bar.update(amount)
+        elif time.monotonic() - self._last_line >= LINE_INTERVAL_S:
+            self._line()
+
+    def _line(self) -> None:
+        self._last_line = time.monotonic()
+        done, total = self._show(self._done), self._show(self._total)
+        self._stream.write(f"{self._title}: {done} of {total}\n")
+        self._stream.flush()
+
+    def _show(self, amount: int) -> str:
+        if self._unit == "B":
+            return f"{amount / 1e9:.2f} GB" if self._total >= 1e8 else f"{amount / 1e6:.2f} MB"
+        return f"{amount} {self._unit}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif error is None:
+            self._line()

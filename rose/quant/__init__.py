@@ -1,0 +1,1 @@
+"""Quantization schemes: how weights are stored and applied."""

@@ -1,0 +1,1 @@
+"""Workers: one rank each, from a scheduled step to its tokens."""
