@@ -1,0 +1,48 @@
+"""Fixtures shared by all tests."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ORACLE = Path(__file__).resolve().parents[2] / "shared" / "oracle"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Small models gain nothing from threads, and tests that run side by side lose."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def oracle_dir() -> Path:
+    """Checkpoints with transformers' logits, where they are laid beside the checkout."""
+    if not ORACLE.is_dir():
+        pytest.skip(f"no oracle checkpoints at {ORACLE}")
+    return ORACLE
+
+
+@pytest.fixture(scope="session")
+def make_checkpoint(
+    oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """A factory of random MXFP4 checkpoints with reference logits, one a set of flags.
+
+    `make_checkpoint(layers=2, kv_heads=1)` passes `--layers 2 --kv-heads 1` to the oracle's script.
+    """
+    made: dict[tuple[tuple[str, int], ...], Path] = {}
+
+    def make(**flags: int) -> Path:
+        key = tuple(sorted(flags.items()))
+        if key not in made:
+            out = tmp_path_factory.mktemp("checkpoint")
+            words = [w for k, v in key for w in (f"--{k.replace('_', '-')}", str(v))]
+            script = str(oracle_dir / "make_checkpoint.py")
+            subprocess.run([sys.executable, script, str(out), *words], check=True, timeout=240)
+            made[key] = out
+        return made[key]
+
+    return make
