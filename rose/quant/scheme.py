@@ -55,7 +55,7 @@ class QuantWeight(nn.Module, ABC):
 
     @abstractmethod
     def linear(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """Map x [tokens, in_features] to x W^T + bias [tokens, out_features], x's dtype; batch ()."""
+        """Map x [tokens, in_features] to x W^T + bias in x's dtype; batch ()."""
 
     @abstractmethod
     def grouped_linear(self, x: Tensor, bias: Tensor, tokens_per_expert: Tensor) -> Tensor:
