@@ -303,7 +303,7 @@ class CacheConfig:
 
         They span num_tokens + window - 1 positions that may begin anywhere in a block.
         """
-        return (num_tokens + self.window - 2) // self.block_size + 2
+        return (num_tokens + self.window - 3) // self.block_size + 2
 
     def longest_sequence(self, chunk_size: int) -> int:
         """The longest sequence, in tokens, that fits when it has the cache to itself.
