@@ -1,0 +1,148 @@
+"""What a user may choose about an engine, in one frozen object.
+
+`LLM`, `AsyncLLM`, the command line and the engine process all build the same `EngineOptions` and
+call `resolve()` where the model is to run: it finds the checkpoint and the device. The options are
+plain values, so they can cross to another process.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from rose.config import (
+    ConfigError,
+    Dtype,
+    EngineConfig,
+    LoadFormat,
+    ModelConfig,
+    Quantization,
+    SchedulerConfig,
+)
+
+Device = Literal["cpu", "cuda", "auto"]
+
+_DTYPE_NAMES = {"bf16": "bfloat16", "fp32": "float32"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """A user's choices; every default is what a user who says nothing gets.
+
+    Attributes:
+        model: a checkpoint folder, or a Hugging Face id.
+        served_name: the name that clients ask for; None: the model as given.
+        quantization: how the experts are stored and multiplied: "bf16", "fp8" or "mxfp4".
+        dtype: of activations, dense weights and the KV cache: "bfloat16" or "float32".
+        device: "cpu", "cuda", or "auto" for CUDA where there is one.
+        load_format: "auto" reads the checkpoint, "dummy" makes random weights of its shape.
+        block_size: tokens a KV block.
+        chunk_size: the most tokens of one sequence in a step.
+        max_num_seqs: sequences in a step.
+        max_batched_tokens: tokens in a step.
+        max_model_len: longest sequence, in tokens; None: what the model and the cache hold.
+        prefix_cache: reuse the KV of prompts that begin alike.
+        one_ahead: schedule the next step while the device runs this one.
+        priority_aging: arrivals that one level of priority is worth.
+        kv_cache_bytes: memory for the KV cache; None: measured.
+        num_blocks: KV blocks of the full and of the sliding layers, instead of `kv_cache_bytes`.
+        seed: of the engine's own random choices.
+
+    Raises:
+        ConfigError: a choice is unknown or out of range.
+    """
+
+    model: str
+    served_name: str | None = None
+    quantization: str = "bf16"
+    dtype: str = "bfloat16"
+    device: str = "auto"
+    load_format: str = "auto"
+    block_size: int = 16
+    chunk_size: int = 2048
+    max_num_seqs: int = 64
+    max_batched_tokens: int = 2048
+    max_model_len: int | None = None
+    prefix_cache: bool = True
+    one_ahead: bool = True
+    priority_aging: int = 256
+    kv_cache_bytes: int | None = None
+    num_blocks: tuple[int, int] | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the checkpoint."""
+        _check_choice("quantization", self.quantization, get_args(Quantization))
+        _check_choice("dtype", _DTYPE_NAMES.get(self.dtype, self.dtype), get_args(Dtype))
+        _check_choice("device", self.device, get_args(Device))
+        _check_choice("load_format", self.load_format, get_args(LoadFormat))
+        if self.block_size < 1:
+            raise ConfigError(f"block_size must be at least 1; got {self.block_size}")
+        for name in ("max_model_len", "kv_cache_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, or absent; got {value}")
+        if self.num_blocks is not None and (len(self.num_blocks) != 2 or min(self.num_blocks) < 1):
+            raise ConfigError(f"num_blocks must be two counts of at least 1; got {self.num_blocks}")
+        self._scheduler()
+
+    def _scheduler(self) -> SchedulerConfig:
+        chunk = self.chunk_size
+        return SchedulerConfig(
+            max_num_seqs=self.max_num_seqs,
+            max_batched_tokens=self.max_batched_tokens,
+            # No chunk is ever larger than a step, and KV space is set aside by the chunk.
+            chunk_size=min(chunk, self.max_batched_tokens) if chunk > 0 else chunk,
+            priority_aging=self.priority_aging,
+            one_ahead=self.one_ahead,
+        )
+
+    def resolve(self) -> EngineConfig:
+        """Find the checkpoint and the device; downloads a Hugging Face id.
+
+        Raises:
+            ConfigError: there is no such checkpoint or device, or Rose does not know the model.
+        """
+        device = _resolve_device(self.device)
+        path = _find_checkpoint(self.model)
+        return EngineConfig(
+            model=ModelConfig.load(path),
+            path=path,
+            served_name=self.served_name or self.model,
+            quantization=cast(Quantization, self.quantization),
+            dtype=cast(Dtype, _DTYPE_NAMES.get(self.dtype, self.dtype)),
+            device=device,
+            load_format=cast(LoadFormat, self.load_format),
+            scheduler=self._scheduler(),
+            block_size=self.block_size,
+            kv_cache_bytes=self.kv_cache_bytes,
+            num_blocks=self.num_blocks,
+            prefix_cache=self.prefix_cache,
+            max_model_len=self.max_model_len,
+            seed=self.seed,
+        )
+
+
+def _check_choice(name: str, found: str, known: tuple[str, ...]) -> None:
+    if found not in known:
+        raise ConfigError(f"unknown {name} {found!r}; choose one of {', '.join(known)}")
+
+
+def _find_checkpoint(model: str) -> Path:
+    from rose.models.hub import find_checkpoint
+
+    return find_checkpoint(model)
+
+
+def _resolve_device(device: str) -> Literal["cpu", "cuda"]:
+    if device == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "auto":
+        return "cpu"
+    raise ConfigError(
+        "device 'cuda' was asked for, but torch finds no CUDA device here; use device='cpu', or "
+        "install a CUDA build of torch on a machine with an NVIDIA GPU"
+    )
