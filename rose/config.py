@@ -21,6 +21,10 @@ FULL, SLIDING = 0, 1
 
 ARCHITECTURES = ("GptOssForCausalLM",)
 
+HARMONY_VOCABULARY = 201088
+HARMONY_STOP_IDS = (200002, 199999, 200012)
+"""<|return|>, <|endoftext|>, <|call|> of o200k_harmony, the tokenizer of the published models."""
+
 
 class ConfigError(ValueError):
     """A configuration that cannot work; the message says what was found and what would do."""
@@ -47,6 +51,7 @@ class ModelConfig:
             included.
         checkpoint_quantization: how the experts are stored: "mxfp4", "fp8" or "" (unquantised).
         eos_token_ids: from generation_config.json, else config.json.
+        tie_word_embeddings: the head may be the embedding itself.
     """
 
     architecture: str
@@ -68,6 +73,7 @@ class ModelConfig:
     attention_bias: bool
     checkpoint_quantization: str
     eos_token_ids: tuple[int, ...]
+    tie_word_embeddings: bool = False
 
     def layers_of_group(self, group: int) -> int:
         """How many layers keep their KV in group FULL or SLIDING."""
@@ -91,7 +97,38 @@ class ModelConfig:
         cls, config: dict[str, object], generation: dict[str, object], *, source: str
     ) -> "ModelConfig":
         """Build from parsed JSON; `source` names it in errors."""
+        if "architectures" not in config and "rope_ntk_alpha" in config:
+            config = _published_form(config, source)
         return _ConfigReader(config, source).model(generation)
+
+
+def _published_form(config: dict[str, object], source: str) -> dict[str, object]:
+    """OpenAI's original config.json in the terms of the Hugging Face one.
+
+    The original names no stop ids; those of the published models are its tokenizer's own.
+    Source: openai/gpt-oss, gpt_oss/torch/model.py.
+    """
+    reader = _ConfigReader(config, source)
+    factor = reader.number("rope_scaling_factor")
+    context = reader.integer("initial_context_length")
+    yarn: dict[str, object] = {
+        "rope_type": "yarn",
+        "factor": factor,
+        "beta_fast": reader.number("rope_ntk_beta"),
+        "beta_slow": reader.number("rope_ntk_alpha"),
+        "original_max_position_embeddings": context,
+        "truncate": False,
+    }
+    plain = {"rope_type": "default"}
+    harmony = reader.integer("vocab_size") == HARMONY_VOCABULARY
+    return {
+        "eos_token_id": list(HARMONY_STOP_IDS) if harmony else None,
+        **config,
+        "architectures": list(ARCHITECTURES),
+        "quantization_config": {"quant_method": "mxfp4"},
+        "max_position_embeddings": int(context * max(factor, 1.0)),
+        "rope_scaling": yarn if factor > 1 else plain,
+    }
 
 
 def _read_json(path: Path) -> dict[str, object]:
@@ -169,6 +206,7 @@ class _ConfigReader:
             attention_bias=bool(self.config.get("attention_bias", True)),
             checkpoint_quantization=self._quantization(),
             eos_token_ids=self._eos(generation),
+            tie_word_embeddings=bool(self.config.get("tie_word_embeddings", False)),
         )
 
     def _architecture(self) -> str:
