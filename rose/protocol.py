@@ -216,6 +216,8 @@ class EngineInfo:
         eos_token_ids: ids that end a sequence unless `ignore_eos`.
         max_num_seqs: sequences that can be in one step.
         description: one line for people: device, precision, cache size.
+        session: names this front end's registration at this run of the engine process; when it
+            changes, requests submitted under the old one are lost.
     """
 
     model: str
@@ -225,6 +227,7 @@ class EngineInfo:
     eos_token_ids: tuple[int, ...]
     max_num_seqs: int
     description: str
+    session: str = ""
 
 
 @dataclass(slots=True)
