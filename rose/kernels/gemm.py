@@ -1,0 +1,45 @@
+"""Dense products: x W^T + bias, in the three storage formats.
+
+In each, the bias enters the float32 accumulators and the result is rounded to x's dtype once.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from rose.kernels import reference
+from rose.kernels.quantize import dequantize_mxfp4
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Multiply x [rows, in] by weight [out, in], both of one dtype."""
+    return F.linear(x, weight, bias)
+
+
+def linear_fp8(x: Tensor, values: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """A weight in FP8 128 x 128 blocks; x is quantised on the fly, in runs of 128.
+
+    Args:
+        x: [rows, in].
+        values: float8_e4m3fn [out, in].
+        scales: float32 [ceil(out / 128), ceil(in / 128)].
+        bias: [out].
+
+    Returns:
+        x's dtype [rows, out].
+    """
+    return reference.linear_fp8(x, values, scales, bias)
+
+
+def linear_mxfp4(x: Tensor, blocks: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """A weight in MXFP4, x as it is.
+
+    Args:
+        x: [rows, in].
+        blocks: uint8 [out, in / 32, 16].
+        scales: uint8 [out, in / 32].
+        bias: [out].
+
+    Returns:
+        x's dtype [rows, out].
+    """
+    return F.linear(x, dequantize_mxfp4(blocks, scales, x.dtype), bias)
