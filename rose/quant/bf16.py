@@ -1,0 +1,79 @@
+"""Weights in the model's own dtype."""
+
+import torch
+from torch import Tensor, nn
+
+from rose.kernels.gemm import linear
+from rose.kernels.grouped_gemm import grouped_linear
+from rose.kernels.quantize import dequantize_fp8_block, dequantize_mxfp4
+from rose.quant.checks import require_fp8, require_matrix, require_mxfp4
+from rose.quant.scheme import QuantWeight
+
+
+class Bf16Weight(QuantWeight):
+    """Matrices in bfloat16, or in float32 for oracles.
+
+    Attributes:
+        values: dtype [*batch, out_features, in_features].
+    """
+
+    def __init__(
+        self,
+        batch: tuple[int, ...],
+        out_features: int,
+        in_features: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        super().__init__(batch, out_features, in_features)
+        storage = torch.empty(*batch, out_features, in_features, dtype=dtype, device=device)
+        self.values = nn.Parameter(storage, requires_grad=False)
+
+    def put(self, index: tuple[int, ...], value: Tensor) -> None:
+        """Round to the storage dtype."""
+        require_matrix(self, value)
+        self.values[index].copy_(value)
+
+    def put_mxfp4(self, index: tuple[int, ...], blocks: Tensor, scales: Tensor) -> None:
+        """Exact in either dtype."""
+        require_mxfp4(self, blocks, scales)
+        self.put(index, dequantize_mxfp4(blocks, scales, self.values.dtype))
+
+    def put_fp8(self, index: tuple[int, ...], values: Tensor, scales: Tensor) -> None:
+        """Exact if the scales are powers of two."""
+        require_fp8(self, values, scales)
+        self.put(index, dequantize_fp8_block(values, scales))
+
+    def dequantize(self, index: tuple[int, ...]) -> Tensor:
+        """The stored values."""
+        return self.values[index].float()
+
+    def randomize(self, generator: torch.Generator, std: float) -> None:
+        """Normal values."""
+        self.values.normal_(0, std, generator=generator)
+
+    def linear(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """See QuantWeight."""
+        return linear(x, self.values, bias)
+
+    def grouped_linear(self, x: Tensor, bias: Tensor, tokens_per_expert: Tensor) -> Tensor:
+        """See QuantWeight."""
+        return grouped_linear(x, self.values, bias, tokens_per_expert)
+
+
+class Bf16Scheme:
+    """Stores weights in the model's dtype."""
+
+    name = "bf16"
+
+    def create_weights(
+        self,
+        batch: tuple[int, ...],
+        out_features: int,
+        in_features: int,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> QuantWeight:
+        """See QuantScheme."""
+        return Bf16Weight(batch, out_features, in_features, dtype, device)
