@@ -1,0 +1,79 @@
+"""Mixture of experts."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rose.kernels.routing import combine, route
+from rose.kernels.swiglu import swiglu
+from rose.quant.scheme import QuantScheme
+
+
+class Router(nn.Module):
+    """Scores the experts. Never quantised: a small error here picks another expert.
+
+    Attributes:
+        weight: dtype [num_experts, hidden_size].
+        bias: dtype [num_experts].
+    """
+
+    def __init__(
+        self, hidden_size: int, num_experts: int, *, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        super().__init__()
+        weight = torch.empty(num_experts, hidden_size, dtype=dtype, device=device)
+        bias = torch.empty(num_experts, dtype=dtype, device=device)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = nn.Parameter(bias, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [tokens, hidden_size] to logits [tokens, num_experts] in x's dtype."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class MoE(nn.Module):
+    """Each token goes through its best experts, whose outputs are summed by router weight.
+
+    Attributes:
+        gate_up: QuantWeight of batch (num_experts, 2), [intermediate_size, hidden_size] each;
+            part 0 is the gate, part 1 the linear part.
+        gate_up_bias: dtype [num_experts, 2 * intermediate_size], gate then linear part.
+        down: QuantWeight of batch (num_experts, 1), [hidden_size, intermediate_size].
+        down_bias: dtype [num_experts, hidden_size].
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        num_experts: int,
+        *,
+        experts_per_token: int,
+        swiglu_limit: float,
+        scheme: QuantScheme,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.experts_per_token = experts_per_token
+        self.swiglu_limit = swiglu_limit
+        self.router = Router(hidden_size, num_experts, dtype=dtype, device=device)
+        self.gate_up = scheme.create_weights(
+            (num_experts, 2), intermediate_size, hidden_size, dtype=dtype, device=device
+        )
+        self.down = scheme.create_weights(
+            (num_experts, 1), hidden_size, intermediate_size, dtype=dtype, device=device
+        )
+        gate_up_bias = torch.empty(num_experts, 2 * intermediate_size, dtype=dtype, device=device)
+        down_bias = torch.empty(num_experts, hidden_size, dtype=dtype, device=device)
+        self.gate_up_bias = nn.Parameter(gate_up_bias, requires_grad=False)
+        self.down_bias = nn.Parameter(down_bias, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [tokens, hidden_size] to the same shape and dtype."""
+        routing = route(self.router(x), self.experts_per_token)
+        rows = x.index_select(0, routing.token_of_row)
+        counts = routing.tokens_per_expert
+        gate_up = self.gate_up.grouped_linear(rows, self.gate_up_bias, counts)
+        hidden = swiglu(gate_up, self.swiglu_limit)
+        return combine(self.down.grouped_linear(hidden, self.down_bias, counts), routing)
