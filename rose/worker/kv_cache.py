@@ -1,0 +1,26 @@
+"""The paged KV cache's memory: one pair of tensors a layer."""
+
+import torch
+
+from rose.config import FULL, SLIDING, CacheConfig, ModelConfig
+from rose.kernels.attention import LayerKV
+
+
+def block_bytes(model: ModelConfig, block_size: int, dtype: torch.dtype) -> tuple[int, int]:
+    """Bytes of one block over all layers of groups FULL and SLIDING."""
+    per_layer = 2 * block_size * model.num_kv_heads * model.head_dim * dtype.itemsize
+    return (per_layer * model.layers_of_group(FULL), per_layer * model.layers_of_group(SLIDING))
+
+
+def allocate_kv(
+    model: ModelConfig, cache: CacheConfig, dtype: torch.dtype, device: torch.device
+) -> list[LayerKV]:
+    """Storage for every layer, uninitialised: no slot is read before it was written."""
+    layers = []
+    for kind in model.layer_types:
+        group = SLIDING if kind == "sliding_attention" else FULL
+        shape = (cache.num_blocks[group], cache.block_size, model.num_kv_heads, model.head_dim)
+        key = torch.empty(shape, dtype=dtype, device=device)
+        value = torch.empty(shape, dtype=dtype, device=device)
+        layers.append(LayerKV(key, value))
+    return layers

@@ -1,0 +1,131 @@
+"""Runs one step of the model: batch in, accepted tokens out. Eagerly; nothing waits."""
+
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from rose.core.step import ScheduledSequence, SchedulerOutput
+from rose.decoders.decoder import Decoder
+from rose.kernels import sampling
+from rose.kernels.attention import LayerKV
+from rose.models.gpt_oss import GptOss
+from rose.worker.forward_batch import BatchBuilder, ForwardBatch
+from rose.worker.sampler import Sampler, SlotParams
+from rose.worker.step_result import LogprobRows, PendingStep
+from rose.worker.token_pool import TokenPool
+from rose.worker.upload import Download, upload
+
+LOGITS_TILE = 256
+"""Prompt positions whose logits exist at once: 256 x 201,088 float32 are 206 MB."""
+
+
+class LogitsObserver(Protocol):
+    """Sees the logits of every position of chosen sequences; for `score` and for tests."""
+
+    def wants(self, sequence_id: int) -> bool:
+        """Whether `observe` is to be called for this sequence."""
+        ...
+
+    def observe(self, sequence_id: int, start: int, logits: Tensor) -> None:
+        """Take float32 [n, vocabulary]: the logits at positions start ... start + n - 1."""
+        ...
+
+
+class ModelRunner:
+    """The model, its KV cache and the slots' state, put together."""
+
+    def __init__(
+        self,
+        *,
+        model: GptOss,
+        kv: list[LayerKV],
+        builder: BatchBuilder,
+        pool: TokenPool,
+        params: SlotParams,
+        sampler: Sampler,
+        decoder: Decoder,
+        observer: LogitsObserver | None,
+    ) -> None:
+        self._model = model
+        self._kv = kv
+        self._builder = builder
+        self._pool = pool
+        self._params = params
+        self._sampler = sampler
+        self._decoder = decoder
+        self._observer = observer
+
+    def run(self, step: SchedulerOutput) -> PendingStep:
+        """Enqueue a step that runs at least one sequence."""
+        if not step.sequences:
+            raise ValueError(f"step {step.step_id} runs no sequence; an idle engine submits none")
+        for new in step.new_sequences:
+            self._builder.admit(new)
+            self._params.admit(new)
+        batch = self._builder.build(step)
+        hidden = self._model(batch.token_ids, batch.positions, batch.attention, self._kv)
+        self._show(step, batch, hidden)
+        # Before the decoder runs, since the sampled token belongs to no prompt.
+        prompt_logprobs = self._prompt_logprobs(step, batch, hidden)
+        token_ids = counts = logprobs = None
+        if batch.rows.slots.size:
+            logits = self._model.logits(hidden.index_select(0, batch.logits_index))
+            accepted = self._decoder.decode(logits, batch.rows)
+            token_ids, counts = accepted.token_ids, accepted.counts
+            self._pool.put(batch.sampled_index, token_ids[:, 0])
+            logprobs = self._logprobs(step, batch, logits, token_ids[:, 0])
+        return PendingStep(
+            step.step_id,
+            token_ids=token_ids,
+            counts=counts,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            download=Download(hidden.device),
+        )
+
+    def _show(self, step: SchedulerOutput, batch: ForwardBatch, hidden: Tensor) -> None:
+        if self._observer is None:
+            return
+        for i, sequence in enumerate(step.sequences):
+            if self._observer.wants(sequence.sequence_id):
+                first, end = batch.query_start[i], batch.query_start[i + 1]
+                logits = self._model.logits(hidden[first:end])
+                self._observer.observe(sequence.sequence_id, sequence.start, logits)
+
+    def _logprobs(
+        self, step: SchedulerOutput, batch: ForwardBatch, logits: Tensor, tokens: Tensor
+    ) -> LogprobRows | None:
+        found = self._sampler.logprobs(logits, tokens, batch.rows)
+        if found is None:
+            return None
+        which, tensors = found
+        ids = [s.sequence_id for s in step.sequences if s.samples]
+        top = self._params.logprobs[batch.rows.slots[which]].tolist()
+        return LogprobRows([ids[i] for i in which], top, tensors)
+
+    def _prompt_logprobs(
+        self, step: SchedulerOutput, batch: ForwardBatch, hidden: Tensor
+    ) -> list[LogprobRows]:
+        found: list[LogprobRows] = []
+        for i, s in enumerate(step.sequences):
+            if self._params.prompt_logprobs[s.slot] >= 0:
+                rows = hidden[batch.query_start[i] : batch.query_start[i + 1]]
+                found += self._prompt_logprobs_of(s, rows)
+        return found
+
+    def _prompt_logprobs_of(self, s: ScheduledSequence, hidden: Tensor) -> list[LogprobRows]:
+        """Score the prompt's tokens at positions start + 1 ... start + num_tokens."""
+        last = int(self._params.prompt_length[s.slot]) - 1
+        end = min(s.start + s.num_tokens, last)
+        top = int(self._params.prompt_logprobs[s.slot])
+        found = []
+        for first in range(s.start, end, LOGITS_TILE):
+            positions = np.arange(first + 1, min(first + LOGITS_TILE, end) + 1)
+            index = self._pool.flat_index(np.full_like(positions, s.slot), positions)
+            tokens = self._pool.gather(upload(index, hidden.device))
+            n = positions.size
+            logits = self._model.logits(hidden[first - s.start : first - s.start + n])
+            tensors = sampling.token_logprobs(logits, tokens, top)
+            found.append(LogprobRows([s.sequence_id] * n, [top] * n, tensors))
+        return found

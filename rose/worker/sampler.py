@@ -1,0 +1,222 @@
+"""Samples a token for each row, by the parameters of its slot.
+
+The order is that of `SamplingParams`: stop ids masked before min_tokens, bias, penalties,
+temperature, top-k, top-p, min-p; then the token with the greatest logit plus Gumbel noise, which
+is a draw from the softmax (Gumbel 1954). The noise is a function of (seed, position, token id), so
+a row's token depends on nothing else in its batch. Work that no row of a step asks for is skipped,
+by what the host knows; nothing waits for the device.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rose.core.step import NewSequence
+from rose.decoders.decoder import SampleRows
+from rose.kernels import sampling
+from rose.worker.token_pool import TokenPool
+from rose.worker.upload import Staging, upload
+
+LEAST_TEMPERATURE = 1e-6
+"""Below it a row is greedy: float32 could not tell the difference."""
+
+LARGEST = 1e30
+"""Bound on penalties and biases, so that no sum of them leaves float32."""
+
+
+class SlotParams:
+    """Sampling parameters of every slot, in columns; on the host.
+
+    Attributes:
+        logprobs, prompt_logprobs: how many to return besides the token's own; -1: none at all.
+        prompt_length: tokens of the prompt.
+    """
+
+    def __init__(self, max_num_seqs: int, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+        self.temperature = np.zeros(max_num_seqs)
+        self.top_p = np.ones(max_num_seqs)
+        self.min_p = np.zeros(max_num_seqs)
+        self.repetition = np.ones(max_num_seqs)
+        self.presence = np.zeros(max_num_seqs)
+        self.frequency = np.zeros(max_num_seqs)
+        self.top_k = np.zeros(max_num_seqs, dtype=np.int64)
+        self.key = np.zeros((2, max_num_seqs), dtype=np.int64)
+        self.min_tokens = np.zeros(max_num_seqs, dtype=np.int64)
+        self.prompt_length = np.zeros(max_num_seqs, dtype=np.int64)
+        self.logprobs = np.full(max_num_seqs, -1, dtype=np.int64)
+        self.prompt_logprobs = np.full(max_num_seqs, -1, dtype=np.int64)
+        self.filtered = np.zeros(max_num_seqs, dtype=np.bool_)
+        self.penalized = np.zeros(max_num_seqs, dtype=np.bool_)
+        self.biased = np.zeros(max_num_seqs, dtype=np.bool_)
+        none: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)] * max_num_seqs
+        self.stop_ids = list(none)
+        self.bias_ids = list(none)
+        self.bias_values = [np.zeros(0)] * max_num_seqs
+
+    def admit(self, new: NewSequence) -> None:
+        """Take a sequence's parameters into its slot."""
+        slot, params = new.slot, new.sampling
+        self.temperature[slot] = params.temperature
+        self.top_k[slot] = params.top_k if params.top_k < self.vocab_size else 0
+        self.top_p[slot] = params.top_p
+        self.min_p[slot] = params.min_p
+        self.repetition[slot] = min(max(params.repetition_penalty, 1 / LARGEST), LARGEST)
+        self.presence[slot] = _bounded(params.presence_penalty)
+        self.frequency[slot] = _bounded(params.frequency_penalty)
+        self.key[:, slot] = (new.seed & 0xFFFFFFFF, (new.seed >> 32) & 0xFFFFFFFF)
+        self.min_tokens[slot] = params.min_tokens
+        self.prompt_length[slot] = new.num_prompt_tokens
+        self.logprobs[slot] = -1 if params.logprobs is None else params.logprobs
+        wanted = params.prompt_logprobs
+        self.prompt_logprobs[slot] = -1 if wanted is None else wanted
+        self.filtered[slot] = self.top_k[slot] > 0 or params.top_p < 1
+        self.penalized[slot] = (
+            params.repetition_penalty != 1
+            or params.presence_penalty != 0
+            or params.frequency_penalty != 0
+        )
+        self.biased[slot] = bool(params.logit_bias)
+        # A model may name an end token beyond a cut-down vocabulary; it can never be sampled.
+        stops = [token for token in new.stop_token_ids if token < self.vocab_size]
+        self.stop_ids[slot] = np.array(stops, dtype=np.int64)
+        self.bias_ids[slot] = np.array(list(params.logit_bias), dtype=np.int64)
+        self.bias_values[slot] = np.array([_bounded(b) for b in params.logit_bias.values()])
+
+
+def _bounded(value: float) -> float:
+    return min(max(value, -LARGEST), LARGEST)
+
+
+class Sampler:
+    """A TokenSampler over the slots' parameters and the token pool."""
+
+    def __init__(self, params: SlotParams, pool: TokenPool, device: torch.device) -> None:
+        self._params = params
+        self._pool = pool
+        self._device = device
+
+    def sample(self, logits: Tensor, rows: SampleRows) -> Tensor:
+        """Choose a token a row.
+
+        Args:
+            logits: float32 [rows, vocabulary], left as they are.
+            rows: whose logits they are.
+
+        Returns:
+            int64 [rows].
+        """
+        logits = self._penalized(self._biased(self._masked(logits, rows), rows), rows)
+        random = np.flatnonzero(self._params.temperature[rows.slots] >= LEAST_TEMPERATURE)
+        if random.size == rows.slots.size:
+            return self._draw(logits, rows)
+        best = logits.argmax(dim=-1)
+        if random.size:
+            index = upload(random, self._device)
+            drawn = self._draw(logits.index_select(0, index), _subset(rows, random))
+            best.index_copy_(0, index, drawn)
+        return best
+
+    def logprobs(
+        self, logits: Tensor, tokens: Tensor, rows: SampleRows
+    ) -> tuple[npt.NDArray[np.int64], sampling.LogprobTensors] | None:
+        """Log-probabilities of `tokens` (int64 [rows]) for the rows that ask.
+
+        Returns:
+            Those rows' indices and their log-probabilities, as many as the most demanding asks
+            for; None if no row asks.
+        """
+        asked = self._params.logprobs[rows.slots]
+        wanting = np.flatnonzero(asked >= 0)
+        if not wanting.size:
+            return None
+        if wanting.size < rows.slots.size:
+            index = upload(wanting, self._device)
+            logits, tokens = logits.index_select(0, index), tokens.index_select(0, index)
+        return wanting, sampling.token_logprobs(logits, tokens, int(asked.max()))
+
+    def _masked(self, logits: Tensor, rows: SampleRows) -> Tensor:
+        params = self._params
+        generated = rows.positions - params.prompt_length[rows.slots]
+        early = np.flatnonzero(generated < params.min_tokens[rows.slots])
+        stops = [params.stop_ids[rows.slots[i]] for i in early]
+        index = _flat(early, stops, params.vocab_size)
+        if not index.size:
+            return logits
+        masked = logits.clone()
+        masked.view(-1).index_fill_(0, upload(index, self._device), -torch.inf)
+        return masked
+
+    def _biased(self, logits: Tensor, rows: SampleRows) -> Tensor:
+        params = self._params
+        biased = np.flatnonzero(params.biased[rows.slots])
+        if not biased.size:
+            return logits
+        slots = rows.slots[biased]
+        index = _flat(biased, [params.bias_ids[s] for s in slots], params.vocab_size)
+        values = np.concatenate([params.bias_values[s] for s in slots]).astype(np.float32)
+        moved = logits.clone()
+        moved.view(-1).index_add_(0, upload(index, self._device), upload(values, self._device))
+        return moved
+
+    def _penalized(self, logits: Tensor, rows: SampleRows) -> Tensor:
+        params = self._params
+        which = np.flatnonzero(params.penalized[rows.slots])
+        if not which.size:
+            return logits
+        slots, lengths = rows.slots[which], rows.positions[which]
+        long: Staging[np.int64] = Staging()
+        for part in (which, slots, lengths, params.prompt_length[slots]):
+            long.add(part)
+        index, device_slots, device_lengths, prompt_lengths = long.upload(self._device)
+        factors = np.stack(
+            [params.repetition[slots], params.presence[slots], params.frequency[slots]]
+        )
+        repetition, presence, frequency = upload(factors.astype(np.float32), self._device)
+        penalized = sampling.penalize(
+            logits.index_select(0, index),
+            self._pool.rows(device_slots, int(lengths.max())),
+            prompt_lengths,
+            device_lengths,
+            repetition=repetition,
+            presence=presence,
+            frequency=frequency,
+        )
+        return logits.index_copy(0, index, penalized)
+
+    def _draw(self, logits: Tensor, rows: SampleRows) -> Tensor:
+        params, slots = self._params, rows.slots
+        filtered = np.flatnonzero(params.filtered[slots])
+        min_p = params.min_p[slots]
+        long: Staging[np.int64] = Staging()
+        for part in (params.key[:, slots], rows.positions, filtered, params.top_k[slots[filtered]]):
+            long.add(part)
+        keys, positions, filtered_index, top_k = long.upload(self._device)
+        real: Staging[np.float64] = Staging()
+        for column in (params.temperature[slots], min_p, params.top_p[slots[filtered]]):
+            real.add(column)
+        temperature, device_min_p, top_p = real.upload(self._device)
+
+        scaled = sampling.scale_by_temperature(logits, temperature.float())
+        if filtered.size == slots.size:
+            scaled = sampling.keep_top_k_top_p(scaled, top_k, top_p)
+        elif filtered.size:
+            some = scaled.index_select(0, filtered_index)
+            scaled.index_copy_(0, filtered_index, sampling.keep_top_k_top_p(some, top_k, top_p))
+        if min_p.any():
+            scaled = sampling.keep_min_p(scaled, device_min_p.float())
+        noise = sampling.gumbel_noise(keys, positions, params.vocab_size)
+        return scaled.add_(noise).argmax(dim=-1)
+
+
+def _subset(rows: SampleRows, which: npt.NDArray[np.intp]) -> SampleRows:
+    return SampleRows(rows.slots[which], rows.positions[which])
+
+
+def _flat(
+    rows: npt.NDArray[np.intp], ids: list[npt.NDArray[np.int64]], vocab_size: int
+) -> npt.NDArray[np.int64]:
+    """Indices of (row, each of its ids) in flattened logits."""
+    parts = [row * vocab_size + own for row, own in zip(rows, ids, strict=True)]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

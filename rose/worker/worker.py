@@ -1,0 +1,96 @@
+"""One rank: its device, its share of the model, its KV cache."""
+
+from collections.abc import Sequence
+
+import torch
+
+from rose.config import CacheConfig, EngineConfig
+from rose.core.mapping import ParallelMapping
+from rose.core.step import SchedulerOutput
+from rose.decoders.decoder import PlainDecoder
+from rose.models.gpt_oss import GptOss
+from rose.models.weights import load_dummy, load_weights
+from rose.quant import quant_scheme
+from rose.worker.forward_batch import BatchBuilder
+from rose.worker.kv_cache import allocate_kv, block_bytes
+from rose.worker.model_runner import LogitsObserver, ModelRunner
+from rose.worker.sampler import Sampler, SlotParams
+from rose.worker.step_result import PendingStep
+from rose.worker.token_pool import TokenPool
+
+CUDA_KV_FRACTION = 0.85
+"""Of the memory left by the weights; the rest is for activations and logits of one step."""
+
+CPU_KV_BYTES = 1 << 30
+"""A host's memory is not the engine's alone; `kv_cache_bytes` asks for more."""
+
+
+class Worker:
+    """Loads the model on construction; `allocate` once, then `run` steps."""
+
+    def __init__(
+        self, config: EngineConfig, mapping: ParallelMapping, observer: LogitsObserver | None
+    ) -> None:
+        self._config = config
+        self._observer = observer
+        self._device = torch.device(config.device)
+        self._dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
+        self._model = GptOss(
+            config.model,
+            scheme=quant_scheme(config.quantization),
+            mapping=mapping,
+            dtype=self._dtype,
+            device=self._device,
+        )
+        if config.load_format == "dummy":
+            load_dummy(self._model, config.seed)
+        else:
+            load_weights(self._model, config.path, config.model)
+        self._runner: ModelRunner | None = None
+
+    def kv_bytes(self) -> int:
+        """Bytes that the KV cache may take: asked for, or measured with the weights in place."""
+        config = self._config
+        if config.kv_cache_bytes is not None:
+            return config.kv_cache_bytes
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+            free, _ = torch.cuda.mem_get_info(self._device)
+            return int(free * CUDA_KV_FRACTION)
+        longest = config.max_model_len or config.model.max_position_embeddings
+        blocks = config.scheduler.max_num_seqs * (longest // config.block_size + 1)
+        return min(CPU_KV_BYTES, blocks * sum(self.block_bytes(config.block_size)))
+
+    def block_bytes(self, block_size: int) -> Sequence[int]:
+        """Bytes of one block over this rank's layers of each KV group."""
+        return block_bytes(self._config.model, block_size, self._dtype)
+
+    def allocate(self, cache: CacheConfig, max_model_len: int) -> None:
+        """Allocate the KV cache and the slots' state."""
+        slots = self._config.scheduler.max_num_seqs
+        pool = TokenPool(slots, max_model_len, self._device)
+        params = SlotParams(slots, self._config.model.vocab_size)
+        sampler = Sampler(params, pool, self._device)
+        self._runner = ModelRunner(
+            model=self._model,
+            kv=allocate_kv(self._config.model, cache, self._dtype, self._device),
+            builder=BatchBuilder(
+                cache=cache,
+                max_num_seqs=slots,
+                max_model_len=max_model_len,
+                pool=pool,
+                device=self._device,
+            ),
+            pool=pool,
+            params=params,
+            sampler=sampler,
+            decoder=PlainDecoder(sampler),
+            observer=self._observer,
+        )
+
+    @torch.inference_mode()
+    def run(self, step: SchedulerOutput) -> PendingStep:
+        """Enqueue one step."""
+        if self._runner is None:
+            raise RuntimeError("allocate() must come before the first step")
+        return self._runner.run(step)
