@@ -1,0 +1,77 @@
+"""What a request must satisfy to be served by one engine; everything else is refused at once."""
+
+from collections.abc import Iterable
+
+from rose.protocol import InvalidRequestError, Request
+
+MAX_N = 128
+"""The most sequences of one request. More than fit in a step take turns."""
+
+MAX_LOGPROBS = 64
+"""The most alternatives to report a token: each costs a sorted entry and its bytes on the wire."""
+
+
+def check_request(request: Request, *, vocab_size: int, longest: int) -> None:
+    """Check what `SamplingParams` alone cannot: lengths, vocabulary, this engine's bounds.
+
+    Args:
+        request: any.
+        vocab_size: ids are in [0, vocab_size).
+        longest: the longest sequence, prompt and output, that model and cache hold, in tokens.
+
+    Raises:
+        InvalidRequestError: it names the field, what was found and what would do.
+    """
+    sampling = request.sampling
+    _check_prompt(request.prompt_token_ids, vocab_size)
+    _check_length(len(request.prompt_token_ids), sampling.max_tokens, longest)
+    _check_ids(sampling.stop_token_ids, vocab_size, "stop_token_ids")
+    _check_ids(sampling.logit_bias, vocab_size, "logit_bias")
+    if sampling.n > MAX_N:
+        raise InvalidRequestError(f"n must be at most {MAX_N}; got {sampling.n}", "n")
+    most = min(MAX_LOGPROBS, vocab_size)
+    for param, count in (
+        ("logprobs", sampling.logprobs),
+        ("prompt_logprobs", sampling.prompt_logprobs),
+    ):
+        if count is not None and count > most:
+            raise InvalidRequestError(f"{param} must be at most {most}; got {count}", param)
+
+
+def _check_prompt(prompt: list[int], vocab_size: int) -> None:
+    if not prompt:
+        raise InvalidRequestError(
+            "the prompt is empty; it needs at least one token id", "prompt_token_ids"
+        )
+    for kind in set(map(type, prompt)):
+        if kind is not int:
+            raise InvalidRequestError(
+                f"prompt_token_ids must be integers; found one of type {kind.__name__}",
+                "prompt_token_ids",
+            )
+    if min(prompt) < 0 or max(prompt) >= vocab_size:
+        _check_ids(prompt, vocab_size, "prompt_token_ids")
+
+
+def _check_ids(ids: Iterable[int], vocab_size: int, param: str) -> None:
+    for token in ids:
+        if not 0 <= token < vocab_size:
+            raise InvalidRequestError(
+                f"{param} holds id {token}; this model's ids are 0 to {vocab_size - 1}", param
+            )
+
+
+def _check_length(num_prompt: int, max_tokens: int | None, longest: int) -> None:
+    if num_prompt >= longest:
+        raise InvalidRequestError(
+            f"the prompt has {num_prompt} tokens; this engine holds {longest} tokens a sequence, "
+            f"prompt and output together: shorten the prompt to at most {longest - 1}",
+            "prompt_token_ids",
+        )
+    if max_tokens is not None and num_prompt + max_tokens > longest:
+        raise InvalidRequestError(
+            f"prompt ({num_prompt} tokens) and max_tokens ({max_tokens}) add up to "
+            f"{num_prompt + max_tokens}; this engine holds {longest} tokens a sequence: ask for "
+            f"max_tokens of at most {longest - num_prompt}, or shorten the prompt",
+            "max_tokens",
+        )
