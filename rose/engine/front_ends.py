@@ -197,7 +197,10 @@ class FrontEnds:
             try:
                 message = wire.decode(frames)
             except wire.WireError as error:
-                log.warning("ignored a message from a front end: %s", error)
+                log.warning("refused a message from a front end: %s", error)
+                refusal = wire.encode(EngineFailed(str(error)))
+                with contextlib.suppress(zmq.ZMQError):  # it may be gone again
+                    self._socket.send_multipart([identity, *refusal], zmq.NOBLOCK)
                 continue
             self._handle(identity, message)
 

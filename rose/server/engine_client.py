@@ -1,0 +1,322 @@
+"""The front end's side of the wire: requests to one engine process, and its outputs.
+
+A dead engine is noticed by what it says (EngineFailed), by its supervisor (`engine_exited`), or by
+its silence. Then everything in flight fails at once, and new requests are refused until an engine
+answers at the endpoint again.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+import zmq
+import zmq.asyncio
+
+from rose import wire
+from rose.protocol import (
+    Abort,
+    EngineDeadError,
+    EngineFailed,
+    EngineInfo,
+    EngineStats,
+    Heartbeat,
+    Hello,
+    InvalidRequestError,
+    OutputBatch,
+    Rejected,
+    Request,
+    RequestOutput,
+    Shutdown,
+)
+
+log = logging.getLogger("rose.server")
+
+
+class EngineState(StrEnum):
+    """What the front end knows of its engine."""
+
+    STARTING = "starting"  # no engine has said that it is ready
+    READY = "ready"
+    DEAD = "dead"
+
+
+class EngineClient:
+    """A connection to one engine process; use as an async context manager.
+
+    Args:
+        endpoint: ZeroMQ address at which the engine listens, now or later.
+        hello_interval_s: seconds between the Hellos by which the engine knows that this front end
+            lives; the answers bring an engine that was restarted.
+        dead_after_s: an engine silent for so long is dead. A starting one may be silent.
+
+    Attributes:
+        state: see EngineState.
+        reason: why the engine is not ready; empty if it is.
+        info: of the engine that was ready last; None before the first.
+        stats: of the last heartbeat.
+        heard_at: time.monotonic() of the last message.
+    """
+
+    def __init__(
+        self, endpoint: str, *, hello_interval_s: float = 1.0, dead_after_s: float = 10.0
+    ) -> None:
+        self.endpoint = endpoint
+        self.state = EngineState.STARTING
+        self.reason = "the engine is loading"
+        self.info: EngineInfo | None = None
+        self.stats = EngineStats()
+        self.heard_at = time.monotonic()
+        self._hello_interval_s = hello_interval_s
+        self._dead_after_s = dead_after_s
+        self._generations: dict[str, Generation] = {}
+        self._changed = asyncio.Condition()
+        self._context: zmq.asyncio.Context = zmq.asyncio.Context()
+        self._socket: zmq.asyncio.Socket = self._context.socket(zmq.DEALER)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._socket.set(zmq.IDENTITY, b"F" + uuid.uuid4().bytes)
+        self._socket.set(zmq.SNDHWM, 0)
+        self._socket.set(zmq.RCVHWM, 0)
+        # Nothing is queued for an engine that is not there: it would meet the next one.
+        self._socket.set(zmq.IMMEDIATE, 1)
+        self._socket.set(zmq.RECONNECT_IVL, 50)
+        self._socket.set(zmq.RECONNECT_IVL_MAX, 1000)
+        self._socket.connect(self.endpoint)
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tend())]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.fail_all("the front end is shutting down")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._socket.close(linger=500)
+        self._context.term()
+
+    async def wait_ready(self) -> EngineInfo:
+        """Wait until the engine can take requests.
+
+        Raises:
+            EngineDeadError: it died instead; the message says why.
+        """
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.state is not EngineState.STARTING)
+        if self.state is EngineState.DEAD or self.info is None:
+            raise EngineDeadError(self.reason)
+        return self.info
+
+    async def wait_dead(self) -> None:
+        """Wait until the engine is known to be dead."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.state is EngineState.DEAD)
+
+    def generate(self, requests: Sequence[Request]) -> "Generation":
+        """Submit requests together. Close what is returned: use it as a context manager.
+
+        Raises:
+            EngineDeadError: the engine is not ready.
+        """
+        if self.state is not EngineState.READY:
+            raise EngineDeadError(self.reason)
+        generation = Generation(self, requests)
+        for request in requests:
+            self._generations[request.request_id] = generation
+            if not self._send(request):
+                generation.close()
+                raise EngineDeadError("there is no connection to the engine")
+        return generation
+
+    async def submit(self, request: Request) -> AsyncIterator[RequestOutput]:
+        """Submit one request and yield its outputs. Closing the iterator aborts the request.
+
+        Raises:
+            InvalidRequestError: the engine refused it.
+            EngineDeadError: the engine is not ready, or died meanwhile.
+        """
+        with self.generate([request]) as generation:
+            async for outputs in generation:
+                for output in outputs:
+                    yield output
+
+    def engine_exited(self, reason: str) -> None:
+        """The supervisor's word that the engine's process ended."""
+        if self.state is not EngineState.DEAD:
+            self._die(reason)
+
+    def fail_all(self, reason: str) -> None:
+        """Abort everything in flight; whoever waits for it gets an EngineDeadError."""
+        for generation in set(self._generations.values()):
+            generation.close()
+            generation.fail(EngineDeadError(reason))
+
+    def shutdown_engine(self) -> None:
+        """Ask the engine process to leave."""
+        self._send(Shutdown())
+
+    def release(self, request_id: str, *, abort: bool) -> None:
+        """Forget a request, and abort it at the engine if it runs still (for Generation)."""
+        if self._generations.pop(request_id, None) is not None and abort:
+            self._send(Abort(request_id))
+
+    def _send(self, message: wire.Message) -> bool:
+        """Send without ever waiting; False: there is no connection to an engine."""
+        # Without a high-water mark nothing but a missing connection keeps a message back, so the
+        # future is done already.
+        sent = asyncio.ensure_future(self._socket.send_multipart(wire.encode(message), zmq.NOBLOCK))
+        error = sent.exception()
+        if error is not None and not isinstance(error, zmq.Again):
+            raise error
+        return error is None
+
+    async def _listen(self) -> None:
+        while True:
+            frames: list[bytes] = await self._socket.recv_multipart()
+            self.heard_at = time.monotonic()
+            try:
+                message = wire.decode(frames)
+            except wire.WireError as error:
+                log.error("from the engine: %s", error)
+                self._die(str(error))
+                continue
+            if isinstance(message, OutputBatch):
+                for output in message.outputs:
+                    generation = self._generations.get(output.request_id)
+                    if generation is not None:  # else it was aborted
+                        generation.deliver(output)
+            else:
+                await self._handle(message)
+
+    async def _handle(self, message: wire.Message) -> None:
+        if isinstance(message, Heartbeat):
+            self.stats = message.stats
+        elif isinstance(message, EngineInfo):
+            await self._welcome(message)
+        elif isinstance(message, Rejected):
+            generation = self._generations.get(message.request_id)
+            if generation is not None:
+                self.release(message.request_id, abort=False)
+                generation.fail(InvalidRequestError(message.message, message.param))
+        elif isinstance(message, EngineFailed):
+            self._die(message.message)
+
+    async def _welcome(self, info: EngineInfo) -> None:
+        if self.info is not None and info.session != self.info.session:
+            self.fail_all("the engine was restarted, or lost its connection to this front end")
+        self.info = info
+        if self.state is not EngineState.READY:
+            self.state, self.reason = EngineState.READY, ""
+            await self._notify()
+
+    def _die(self, reason: str) -> None:
+        if self.state is EngineState.READY:  # else `wait_ready` tells
+            log.error("%s", reason)
+        self.state, self.reason = EngineState.DEAD, reason
+        self.stats = EngineStats()
+        self.fail_all(reason)
+        self._tasks.append(asyncio.create_task(self._notify()))
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _tend(self) -> None:
+        """Say Hello steadily, and watch for the engine's silence."""
+        while True:
+            self._send(Hello())
+            before = time.monotonic()
+            await asyncio.sleep(self._hello_interval_s)
+            now = time.monotonic()
+            late_s = now - before - self._hello_interval_s
+            if late_s > self._dead_after_s / 4:
+                self.heard_at = now  # this process slept; the engine's messages wait unread
+            silent_s = now - self.heard_at
+            if self.state is EngineState.READY and silent_s > self._dead_after_s:
+                self._die(f"no heartbeat from the engine for {silent_s:.0f} s")
+
+
+class Generation:
+    """Requests that were submitted together, and their outputs as they come.
+
+    Iterate to get lists of outputs: all that came since the last, in order. Closing it aborts
+    what is unfinished.
+
+    Raises (from the iteration):
+        InvalidRequestError: the engine refused one of the requests.
+        EngineDeadError: the engine died.
+    """
+
+    def __init__(self, client: EngineClient, requests: Sequence[Request]) -> None:
+        self._client = client
+        self._open = {request.request_id: request.sampling.n for request in requests}
+        self._pending: list[RequestOutput] = []
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[RequestOutput]:
+        while True:
+            if self._pending:
+                outputs, self._pending = self._pending, []
+                return outputs
+            if self._error is not None:
+                raise self._error
+            if not self._open:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def finish(self, request_id: str) -> None:
+        """This request's outputs suffice: abort it if the engine still runs it."""
+        if self._open.pop(request_id, None) is not None:
+            self._client.release(request_id, abort=True)
+
+    def close(self) -> None:
+        """Abort all that is unfinished. Closing again does nothing."""
+        for request_id in list(self._open):
+            self.finish(request_id)
+
+    def deliver(self, output: RequestOutput) -> None:
+        """Take one output (for EngineClient)."""
+        self._pending.append(output)
+        if output.finish_reason is not None:
+            self._open[output.request_id] -= 1
+            if self._open[output.request_id] == 0:
+                del self._open[output.request_id]
+                self._client.release(output.request_id, abort=False)
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """End the iteration with an error, once what came before is consumed."""
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

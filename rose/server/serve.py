@@ -1,0 +1,228 @@
+"""Run a front end and the engine process behind it, from start to an orderly end."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from rose.server.app import FrontEnd, create_app
+from rose.server.engine_client import EngineClient, EngineState
+
+log = logging.getLogger("rose.server")
+
+LAST_WORDS_S = 0.5
+"""How long to wait for an exited engine's own account of why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How to serve.
+
+    Attributes:
+        tokenizer_folder: holds tokenizer.json; None: the folder of the engine's checkpoint.
+        drain_s: seconds that requests in flight get to finish on ^C or SIGTERM.
+        engine_exit_s: seconds that the engine process gets to leave before it is killed.
+        dead_after_s: seconds of silence after which the engine counts as dead.
+    """
+
+    tokenizer_folder: Path | None = None
+    drain_s: float = 30.0
+    engine_exit_s: float = 10.0
+    dead_after_s: float = 10.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket for `serve`, bound before the engine is started.
+
+    Raises:
+        OSError: the port is in use, or the address is none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(2048)
+    except OSError as error:
+        sock.close()
+        raise OSError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return sock
+
+
+def serve(
+    sock: socket.socket,
+    engine_command: Callable[[str], Sequence[str]],
+    options: ServeOptions | None = None,
+    *,
+    announce: Callable[[str], None] | None = None,
+) -> None:
+    """Start an engine process and serve HTTP until ^C or SIGTERM.
+
+    While the engine loads, /health answers 503 "starting". If it dies later, the front end stays
+    and says so. The first signal drains: no new connections, requests in flight finish or are
+    aborted after `drain_s`, the engine leaves. A second one quits at once.
+
+    Args:
+        sock: from `bind`; closed at the end.
+        engine_command: the command line of an engine process that listens at the given ZeroMQ
+            endpoint (`rose.engine.loop.run_engine_process`) and watches this process.
+        options: see ServeOptions.
+        announce: shows a line to people; None: on standard error.
+
+    Raises:
+        EngineDeadError: the engine failed to start.
+        TokenizerError: the model's tokenizer.json is unusable.
+        OSError: the engine's command cannot be run.
+    """
+    config = uvicorn.Config(app="unused")
+    with (
+        contextlib.closing(sock),
+        tempfile.TemporaryDirectory(prefix="rose-") as folder,
+        asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
+    ):
+        endpoint = f"ipc://{folder}/engine"
+        command = engine_command(endpoint)
+        runner.run(
+            _serve(sock, endpoint, command, options or ServeOptions(), announce or _to_stderr)
+        )
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+async def _serve(
+    sock: socket.socket,
+    endpoint: str,
+    command: Sequence[str],
+    options: ServeOptions,
+    announce: Callable[[str], None],
+) -> None:
+    async with EngineClient(endpoint, dead_after_s=options.dead_after_s) as client:
+        front_end = FrontEnd(client, options.tokenizer_folder)
+        server = _make_server(front_end, options)
+        # A process group of its own: a terminal's ^C is this process's business alone.
+        process = subprocess.Popen(list(command), stdin=subprocess.DEVNULL, process_group=0)
+        with _signals(lambda: _drain(server, client, options.drain_s), process):
+            async with _supervised(process, client, options.engine_exit_s):
+                starting = asyncio.create_task(_start(front_end, sock, server, announce))
+                await server.serve(sockets=[sock])
+                if not starting.done():
+                    starting.cancel()  # ^C while the engine loads
+                with contextlib.suppress(asyncio.CancelledError):
+                    await starting
+
+
+async def _start(
+    front_end: FrontEnd,
+    sock: socket.socket,
+    server: uvicorn.Server,
+    announce: Callable[[str], None],
+) -> None:
+    """Wait for the engine and say so; if it fails, end the server."""
+    host, port = sock.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    announce(f"Listening on {url}; the engine is loading")
+    try:
+        info = await front_end.client.wait_ready()
+        await front_end.codec()
+    except Exception:
+        server.should_exit = True
+        raise
+    announce(f"Serving {info.model} on {url}/v1 ({info.description})")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: `serve` has its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def _make_server(front_end: FrontEnd, options: ServeOptions) -> _Server:
+    config = uvicorn.Config(
+        create_app(front_end),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        # Requests end by themselves at drain_s; this is for clients that do not read.
+        timeout_graceful_shutdown=int(options.drain_s) + 3,
+    )
+    return _Server(config)
+
+
+def _drain(server: uvicorn.Server, client: EngineClient, drain_s: float) -> None:
+    server.should_exit = True
+    reason = "the server is shutting down"
+    asyncio.get_running_loop().call_later(drain_s, client.fail_all, reason)
+
+
+@contextlib.contextmanager
+def _signals(first: Callable[[], None], process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Call `first` on the first SIGINT or SIGTERM; on the next, kill the engine and exit."""
+    loop = asyncio.get_running_loop()
+    seen: list[int] = []
+
+    def handle(number: int) -> None:
+        seen.append(number)
+        if len(seen) == 1:
+            first()
+            return
+        process.kill()
+        os._exit(128 + number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, handle, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _supervised(
+    process: subprocess.Popen[bytes], client: EngineClient, exit_s: float
+) -> AsyncIterator[None]:
+    """Tell the client if the engine process exits, and make it leave at the end."""
+    watching = asyncio.create_task(_watch(process, client))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        if client.state is EngineState.READY:
+            client.shutdown_engine()
+        elif process.poll() is None:
+            process.terminate()  # it loads, or hangs
+        try:
+            await asyncio.to_thread(process.wait, exit_s)
+        except subprocess.TimeoutExpired:
+            log.warning("the engine process did not leave within %g s: killed", exit_s)
+            process.kill()
+
+
+async def _watch(process: subprocess.Popen[bytes], client: EngineClient) -> None:
+    status = await asyncio.to_thread(process.wait)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(client.wait_dead(), LAST_WORDS_S)
+    client.engine_exited(_how_it_ended(status))
+
+
+def _how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"the engine process exited with status {status}"
+    return f"the engine process was killed by {signal.Signals(-status).name}"
