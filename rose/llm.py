@@ -1,0 +1,360 @@
+"""The public Python API: token ids in, token ids out.
+
+with LLM("openai/gpt-oss-20b") as llm:
+    [result] = llm.generate([[200006, 1428, 200008]], SamplingParams(max_tokens=100))
+    print(result.token_ids)
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from rose.async_llm import AsyncLLM
+from rose.engine.start import start_engine
+from rose.options import EngineOptions
+from rose.protocol import (
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    InvalidRequestError,
+    Request,
+    RequestOutput,
+    SamplingParams,
+    TokenLogprobs,
+)
+
+__all__ = ["LLM", "AsyncLLM", "Completion", "Generation", "OutputStream"]
+
+
+@dataclass(slots=True)
+class Completion:
+    """One of a prompt's n continuations.
+
+    Attributes:
+        token_ids: the new ids, a stop token included.
+        finish_reason: why it ended.
+        logprobs: one entry an id, if asked for.
+    """
+
+    token_ids: list[int]
+    finish_reason: FinishReason | None
+    logprobs: list[TokenLogprobs] | None
+
+
+@dataclass(slots=True)
+class Generation:
+    """All that came of one prompt.
+
+    Attributes:
+        prompt_token_ids: the prompt.
+        completions: n of them.
+        prompt_logprobs: for each prompt token from the second on, if asked for.
+        num_cached_tokens: prompt tokens that the prefix cache held.
+    """
+
+    prompt_token_ids: list[int]
+    completions: list[Completion]
+    prompt_logprobs: list[TokenLogprobs] | None = None
+    num_cached_tokens: int = 0
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The first completion's ids."""
+        return self.completions[0].token_ids
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """The first completion's end."""
+        return self.completions[0].finish_reason
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs] | None:
+        """The first completion's log-probabilities."""
+        return self.completions[0].logprobs
+
+    def add(self, output: RequestOutput) -> None:
+        """Take in one output of the engine."""
+        completion = self.completions[output.index]
+        completion.token_ids += output.token_ids
+        completion.finish_reason = output.finish_reason
+        if output.logprobs is not None:
+            completion.logprobs = (completion.logprobs or []) + output.logprobs
+        if output.prompt_logprobs is not None:
+            self.prompt_logprobs = output.prompt_logprobs
+        if output.index == 0:
+            self.num_cached_tokens = output.num_cached_tokens
+
+
+class _LogitsRecorder:
+    """Copies every position's logits into a tensor while there is one; a LogitsObserver."""
+
+    def __init__(self) -> None:
+        self.target: Tensor | None = None
+        self.recorded = 0
+
+    def wants(self, sequence_id: int) -> bool:
+        return self.target is not None
+
+    def observe(self, sequence_id: int, start: int, logits: Tensor) -> None:
+        if self.target is not None:
+            kept = logits[: max(0, self.target.shape[0] - start)]
+            self.target[start : start + kept.shape[0]] = kept
+            self.recorded += kept.shape[0]
+
+
+class LLM:
+    """An engine in this process. Use it from one thread; `AsyncLLM` serves many callers.
+
+    The arguments are those of `EngineOptions`.
+
+    Raises:
+        ConfigError: an argument, the checkpoint or the cache size cannot work.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        quantization: str = "bf16",
+        dtype: str = "bfloat16",
+        device: str = "auto",
+        load_format: str = "auto",
+        block_size: int = 16,
+        chunk_size: int = 2048,
+        max_num_seqs: int = 64,
+        max_batched_tokens: int = 2048,
+        max_model_len: int | None = None,
+        prefix_cache: bool = True,
+        one_ahead: bool = True,
+        kv_cache_bytes: int | None = None,
+        num_blocks: tuple[int, int] | None = None,
+        seed: int = 0,
+    ) -> None:
+        options = EngineOptions(
+            model=model,
+            quantization=quantization,
+            dtype=dtype,
+            device=device,
+            load_format=load_format,
+            block_size=block_size,
+            chunk_size=chunk_size,
+            max_num_seqs=max_num_seqs,
+            max_batched_tokens=max_batched_tokens,
+            max_model_len=max_model_len,
+            prefix_cache=prefix_cache,
+            one_ahead=one_ahead,
+            kv_cache_bytes=kv_cache_bytes,
+            num_blocks=num_blocks,
+            seed=seed,
+        )
+        self._start(options)
+
+    @classmethod
+    def from_options(cls, options: EngineOptions) -> Self:
+        """The same, from options made elsewhere."""
+        llm = cls.__new__(cls)
+        llm._start(options)
+        return llm
+
+    def _start(self, options: EngineOptions) -> None:
+        self._recorder = _LogitsRecorder()
+        self._engine = start_engine(options.resolve(), self._recorder)
+        self._open: dict[str, deque[RequestOutput]] = {}
+        self._submitted = 0
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine is and holds."""
+        return self._engine.info()
+
+    @property
+    def stats(self) -> EngineStats:
+        """The engine's counters."""
+        return self._engine.stats()
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[Generation]:
+        """Continue every prompt.
+
+        Args:
+            prompts: token ids of each prompt.
+            params: for all prompts alike, or one for each; None: the defaults.
+
+        Returns:
+            One result a prompt, in their order.
+
+        Raises:
+            InvalidRequestError: a prompt can never be served; then none was run.
+        """
+        each = _params_of_each(prompts, params)
+        generations: dict[str, Generation] = {}
+        try:
+            for index, (prompt, own) in enumerate(zip(prompts, each, strict=True)):
+                request = self._submit(prompt, own, where=f"prompt {index}: ")
+                generations[request.request_id] = _empty_generation(request)
+            while any(request_id in self._open for request_id in generations):
+                self._step()
+                for request_id, generation in generations.items():
+                    self._collect(request_id, generation)
+        finally:
+            for request_id in generations:
+                self._forget(request_id)
+        return list(generations.values())
+
+    def stream(self, prompt: Sequence[int], params: SamplingParams | None = None) -> "OutputStream":
+        """Continue one prompt, and get each new token as it comes.
+
+        Raises:
+            InvalidRequestError: the prompt can never be served.
+        """
+        return OutputStream(self, self._submit(prompt, params or SamplingParams()))
+
+    def score(self, token_ids: Sequence[int]) -> Tensor:
+        """Logits at every position: float32 [tokens, vocabulary], on the CPU.
+
+        The tokens run through the engine, in chunks and over the paged cache, without prefix
+        reuse.
+
+        Raises:
+            InvalidRequestError: the tokens do not fit the model or the cache, which must hold one
+                token more.
+            RuntimeError: a stream is open.
+        """
+        if self._open:
+            raise RuntimeError("score() while a stream is open: finish or close the stream first")
+        # Prompts whose log-probabilities are wanted are computed in full, whatever is cached.
+        params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
+        target = torch.empty((len(token_ids), self.info.vocab_size), dtype=torch.float32)
+        self._recorder.target, self._recorder.recorded = target, 0
+        try:
+            self.generate([token_ids], params)
+        finally:
+            self._recorder.target = None
+        if self._recorder.recorded != len(token_ids):
+            raise RuntimeError(
+                f"the engine computed {self._recorder.recorded} of {len(token_ids)} positions"
+            )
+        return target
+
+    def close(self) -> None:
+        """Free the model and the cache. What was in flight is lost."""
+        self._open.clear()
+        self._engine.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _submit(self, prompt: Sequence[int], params: SamplingParams, where: str = "") -> Request:
+        if isinstance(prompt, str | int):
+            raise InvalidRequestError(
+                f"{where}a prompt must be a list of token ids; got {prompt!r}", "prompt"
+            )
+        request = Request(
+            request_id=str(self._submitted), prompt_token_ids=list(prompt), sampling=params
+        )
+        try:
+            self._engine.add_request(request)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{where}{error.message}", error.param) from None
+        self._submitted += 1
+        self._open[request.request_id] = deque()
+        return request
+
+    def _step(self) -> None:
+        for output in self._engine.step():
+            # Outputs of forgotten requests have nobody to go to.
+            queue = self._open.get(output.request_id)
+            if queue is not None:
+                queue.append(output)
+
+    def _collect(self, request_id: str, generation: Generation) -> None:
+        queue = self._open.get(request_id)
+        if queue is None:
+            return
+        while queue:
+            generation.add(queue.popleft())
+        if all(c.finish_reason is not None for c in generation.completions):
+            del self._open[request_id]
+
+    def _next_output(self, request_id: str) -> RequestOutput:
+        queue = self._open[request_id]
+        while not queue:
+            self._step()
+        return queue.popleft()
+
+    def _forget(self, request_id: str) -> None:
+        if self._open.pop(request_id, None) is not None:
+            self._engine.abort(request_id)
+
+
+class OutputStream(Iterator[RequestOutput]):
+    """The outputs of one request as they come; closing it early aborts the request."""
+
+    def __init__(self, llm: LLM, request: Request) -> None:
+        self._llm = llm
+        self._request_id = request.request_id
+        self._unfinished = request.sampling.n
+
+    def __next__(self) -> RequestOutput:
+        if self._unfinished == 0:
+            raise StopIteration
+        output = self._llm._next_output(self._request_id)
+        if output.finish_reason is not None:
+            self._unfinished -= 1
+            if self._unfinished == 0:
+                del self._llm._open[self._request_id]
+        return output
+
+    def close(self) -> None:
+        """Abort what is left; nothing if all of it came."""
+        self._unfinished = 0
+        self._llm._forget(self._request_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _params_of_each(
+    prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams] | None
+) -> Sequence[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * len(prompts)
+    if len(params) != len(prompts):
+        raise InvalidRequestError(
+            f"{len(prompts)} prompts, but {len(params)} sampling parameters: give one for all, or "
+            "one for each",
+            "params",
+        )
+    return params
+
+
+def _empty_generation(request: Request) -> Generation:
+    completions = [Completion([], None, None) for _ in range(request.sampling.n)]
+    return Generation(request.prompt_token_ids, completions)
