@@ -129,7 +129,7 @@ class Scheduler:
         """
         step = SchedulerOutput(self._next_step_id)
         for sequence in self._chunked:
-            # A preempted one has no computed positions, so this does nothing for it.
+            # One that has left has no computed positions, so this does nothing for it.
             self.blocks.register(sequence.table, sequence.token_ids, sequence.num_computed)
         self._chunked.clear()
         preemptions = self._counters.preemptions
@@ -195,7 +195,6 @@ class Scheduler:
             victim = self._running.pop()
             self._leave(victim)
             victim.change_status(SequenceStatus.WAITING)
-            victim.num_computed = 0
             self._waiting.push(victim)
             self._counters.preemptions += 1
             if victim is sequence:
@@ -329,6 +328,7 @@ class Scheduler:
         self.blocks.free(sequence.table)
         self._free_slots.append(sequence.slot)
         sequence.slot = -1
+        sequence.num_computed = 0
 
     def _finish(self, sequence: Sequence) -> None:
         """End a live sequence. The caller drops it from the running ones, all in one go."""
