@@ -86,12 +86,12 @@ class EngineOptions:
         self._scheduler()
 
     def _scheduler(self) -> SchedulerConfig:
-        chunk = self.chunk_size
+        # No chunk is larger than a step or a sequence, and KV space is set aside by the chunk.
+        bound = min(self.max_batched_tokens, self.max_model_len or self.max_batched_tokens)
         return SchedulerConfig(
             max_num_seqs=self.max_num_seqs,
             max_batched_tokens=self.max_batched_tokens,
-            # No chunk is ever larger than a step, and KV space is set aside by the chunk.
-            chunk_size=min(chunk, self.max_batched_tokens) if chunk > 0 else chunk,
+            chunk_size=min(self.chunk_size, max(1, bound)),
             priority_aging=self.priority_aging,
             one_ahead=self.one_ahead,
         )
