@@ -1,0 +1,160 @@
+"""Conversions that were interrupted, and what goes on from there."""
+
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rose.config import ConfigError, ModelConfig
+from rose.convert.converter import ConversionError, convert_checkpoint
+from rose.convert.manifest import MANIFEST_NAME
+from rose.convert.shards import ShardWriter
+from rose.models.checkpoint import CheckpointError
+from tests.convert.converted import assert_holds, write_wide
+from tests.models.checkpoint_layouts import SMALL, random_tensors, write_published
+
+SMALL_SHARDS = 60_000
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from rose.convert.converter import convert_checkpoint
+from rose.convert.shards import ShardWriter
+
+write = ShardWriter.write
+def write_until_the_third_shard(self, name, row, value):
+    write(self, name, row, value)
+    if "00003-of" in self.path.name:
+        os.kill(os.getpid(), signal.SIGKILL)
+ShardWriter.write = write_until_the_third_shard
+source, out, shard_bytes = sys.argv[1:]
+convert_checkpoint(Path(source), Path(out), format="fp8", shard_bytes=int(shard_bytes))
+"""
+
+
+class InterruptedByTestError(Exception):
+    pass
+
+
+def interrupt(source, target, *, after):
+    """Convert until `after` shards are committed, then fail in the next one."""
+    committed = 0
+    commit, write = ShardWriter.commit, ShardWriter.write
+
+    def counting_commit(self):
+        nonlocal committed
+        commit(self)
+        committed += 1
+
+    def failing_write(self, name, row, value):
+        write(self, name, row, value)
+        if committed == after:
+            raise InterruptedByTestError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardWriter, "commit", counting_commit)
+        patch.setattr(ShardWriter, "write", failing_write)
+        with pytest.raises(InterruptedByTestError):
+            convert_checkpoint(source, target, format="fp8", shard_bytes=SMALL_SHARDS)
+
+
+class TestInterruption:
+    @pytest.fixture
+    def source(self, tmp_path):
+        return write_published(tmp_path / "source", SMALL)
+
+    @pytest.fixture
+    def out(self, tmp_path):
+        return tmp_path / "out"
+
+    def convert(self, source, out, shard_bytes=SMALL_SHARDS):
+        return convert_checkpoint(source, out, format="fp8", shard_bytes=shard_bytes)
+
+    def finished(self, out):
+        return sorted(out.glob("*.safetensors"))
+
+    def test_an_unfinished_target_is_no_checkpoint(self, source, out):
+        interrupt(source, out, after=2)
+        assert len(self.finished(out)) == 2
+        assert not list(out.glob("*.tmp"))
+        with pytest.raises(ConfigError, match="not a checkpoint folder"):
+            ModelConfig.load(out)
+
+    def test_finished_shards_are_kept(self, source, out):
+        interrupt(source, out, after=2)
+        before = {path: path.stat().st_ino for path in self.finished(out)}
+        self.convert(source, out)
+        assert all(path.stat().st_ino == inode for path, inode in before.items())
+        assert_holds(out, random_tensors(SMALL))
+        assert not (out / MANIFEST_NAME).exists()
+
+    @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+    def test_a_finished_shard_that_was_damaged_is_made_again(self, source, out, damage):
+        interrupt(source, out, after=3)
+        path = self.finished(out)[1]
+        data = bytearray(path.read_bytes())
+        if damage == "flip":
+            data[-7] ^= 4
+            path.write_bytes(data)
+        elif damage == "truncate":
+            path.write_bytes(data[:-1])
+        else:
+            path.unlink()
+        self.convert(source, out)
+        assert_holds(out, random_tensors(SMALL))
+
+    def test_leftovers_of_a_kill_are_replaced(self, source, out):
+        interrupt(source, out, after=1)
+        first = self.finished(out)[0].name
+        (out / first.replace("00001-of", "00002-of")).write_bytes(b"renamed but not recorded")
+        (out / (first.replace("00001-of", "00003-of") + ".tmp")).write_bytes(b"half")
+        self.convert(source, out)
+        assert_holds(out, random_tensors(SMALL))
+        assert not list(out.glob("*.tmp"))
+
+    def test_another_source_is_refused(self, source, out, tmp_path):
+        interrupt(source, out, after=1)
+        other = tmp_path / "other"
+        shutil.copytree(source, other)
+        data = bytearray((other / "model.safetensors").read_bytes())
+        data[-1] ^= 1
+        (other / "model.safetensors").write_bytes(data)
+        with pytest.raises(ConversionError, match="of another source or with other options"):
+            self.convert(other, out)
+        self.convert(source, out)
+
+    def test_other_options_are_refused(self, source, out):
+        interrupt(source, out, after=1)
+        with pytest.raises(ConversionError, match="of another source or with other options"):
+            self.convert(source, out, shard_bytes=SMALL_SHARDS + 1)
+
+    @pytest.mark.parametrize("text", ["{", '{"version": 99}', "[]", '{"version": 1}'])
+    def test_a_damaged_manifest(self, source, out, text):
+        interrupt(source, out, after=1)
+        (out / MANIFEST_NAME).write_text(text)
+        with pytest.raises(CheckpointError, match="to start over"):
+            self.convert(source, out)
+
+    def test_a_process_that_is_killed(self, source, out):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(source), str(out), str(SMALL_SHARDS)],
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == -signal.SIGKILL
+        assert len(self.finished(out)) == 2
+        assert len(list(out.glob("*.safetensors.tmp"))) == 1
+        assert not (out / "config.json").exists()
+        self.convert(source, out)
+        assert_holds(out, random_tensors(SMALL))
+        assert not list(out.glob("*.tmp"))
+
+    def test_it_reports_what_an_uninterrupted_call_reports(self, tmp_path):
+        source, _ = write_wide(tmp_path / "source")
+        whole = self.convert(source, tmp_path / "a")
+        interrupt(source, tmp_path / "b", after=whole.shards - 1)
+        resumed = self.convert(source, tmp_path / "b")
+        assert resumed.changed == 64
+        assert resumed.changes == whole.changes
