@@ -1,0 +1,257 @@
+"""The engine process, driven over its socket: a real engine over the fake executor."""
+
+import itertools
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from rose import protocol
+from tests.engine_processes import (
+    RawFrontEnd,
+    engine_command,
+    environment,
+    eventually,
+    fake_output,
+    make_request,
+    start_engine,
+    stop,
+)
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/e"
+
+
+@pytest.fixture
+def start(endpoint: str) -> Iterator[Start]:
+    processes = []
+
+    def start(**flags: object) -> subprocess.Popen[str]:
+        processes.append(start_engine(endpoint, **flags))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        stop(process)
+
+
+@pytest.fixture
+def connect(endpoint: str) -> Iterator[Callable[[], RawFrontEnd]]:
+    front_ends = []
+
+    def connect() -> RawFrontEnd:
+        front_ends.append(RawFrontEnd(endpoint))
+        return front_ends[-1]
+
+    yield connect
+    for front_end in front_ends:
+        front_end.close()
+
+
+def running(front_end: RawFrontEnd) -> int:
+    front_end.send(protocol.Hello())
+    while front_end.socket.poll(0):  # only what comes from now on counts
+        front_end.socket.recv_multipart()
+    return front_end.wait_for(protocol.Heartbeat).stats.running
+
+
+def test_requests_are_answered_step_by_step_and_refused_with_a_reason(start, connect):
+    process = start()
+    front_end = connect()
+    info = front_end.hello()
+    assert info.session
+    assert front_end.hello() == info
+    first, second = make_request("a", 1, 2, n=2, seed=3), make_request("b", 9, 8, 7)
+    front_end.send(first)
+    front_end.send(second)
+    got: dict[tuple[str, int], list[int]] = {("a", 0): [], ("a", 1): [], ("b", 0): []}
+    together, finished = 0, 0
+    while finished < 3:
+        outputs = front_end.wait_for(protocol.OutputBatch).outputs
+        together = max(together, len(outputs))
+        for output in outputs:
+            got[output.request_id, output.index] += output.token_ids
+            finished += output.finish_reason is not None
+    assert together == 3, "outputs of one step come as one message"
+    assert got["a", 0] == fake_output(first, 0)
+    assert got["a", 1] == fake_output(first, 1)
+    assert got["b", 0] == fake_output(second)
+
+    front_end.send(make_request("c", 999))
+    refusal = front_end.wait_for(protocol.Rejected)
+    assert (refusal.request_id, refusal.param) == ("c", "prompt_token_ids")
+    assert "999" in refusal.message
+
+    front_end.send(make_request("d", max_tokens=1500))
+    front_end.send(make_request("d"))
+    assert "in flight already" in front_end.wait_for(protocol.Rejected).message
+    front_end.send(protocol.Shutdown())
+    assert process.wait(10) == 0
+
+
+def test_front_ends_do_not_know_of_each_other(start, connect):
+    start()
+    ours, theirs = connect(), connect()
+    assert ours.hello().session != theirs.hello().session
+    our_request, their_request = make_request("same", 1, 2, 3), make_request("same", 4, 5)
+    ours.send(our_request)
+    theirs.send(their_request)
+    assert ours.outputs_until_finished("same") == {"same": fake_output(our_request)}
+    assert theirs.outputs_until_finished("same") == {"same": fake_output(their_request)}
+
+
+def test_heartbeats_come_also_while_a_step_runs(start, connect):
+    start(step_s=1.5)
+    front_end = connect()
+    front_end.hello()
+    front_end.send(make_request("a", max_tokens=1))
+    began, beats = time.monotonic(), []
+    while not isinstance(message := front_end.next(), protocol.OutputBatch):
+        assert isinstance(message, protocol.Heartbeat)
+        beats.append(time.monotonic())
+    assert time.monotonic() - began > 1.4
+    assert len(beats) >= 7
+    assert max(b - a for a, b in itertools.pairwise(beats)) < 0.6
+
+
+def test_heartbeats_come_while_the_model_loads(start, connect):
+    start(load_s=1.0)
+    front_end = connect()
+    front_end.send(protocol.Hello())
+    assert isinstance(front_end.next(), protocol.Heartbeat)
+    front_end.wait_for(protocol.EngineInfo)
+
+
+def test_a_step_that_fails_ends_the_process_and_says_why(start, connect):
+    process = start(fail_at_step=3)
+    front_end = connect()
+    front_end.hello()
+    front_end.send(make_request("a"))
+    assert front_end.wait_for(protocol.EngineFailed).message == (
+        "the engine failed: RuntimeError: step 3 was told to fail"
+    )
+    assert process.wait(10) == 1
+    assert "Traceback" in process.stderr.read()
+
+
+def test_a_start_that_fails_is_told_to_front_ends_that_come_later(start, connect):
+    process = start(fail_load="no such checkpoint")
+    time.sleep(0.1)
+    front_end = connect()
+    front_end.send(protocol.Hello())
+    reason = front_end.wait_for(protocol.EngineFailed).message
+    assert reason == "the engine failed to start: no such checkpoint"
+    assert process.wait(10) == 1
+    assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("farewell", ["abort", "close", "silence"])
+def test_requests_nobody_wants_are_aborted(start, connect, endpoint, farewell):
+    start(step_s=0.01, front_end_timeout_s=0.7)
+    watcher, front_end = connect(), RawFrontEnd(endpoint)
+    watcher.hello()
+    front_end.hello()
+    front_end.send(make_request("a", max_tokens=2000))
+    front_end.send(make_request("b", max_tokens=2000))
+    front_end.wait_for(protocol.OutputBatch)
+    assert running(watcher) > 0
+    if farewell == "abort":
+        front_end.send(protocol.Abort("a"))
+        front_end.send(protocol.Abort("b"))
+        front_end.send(protocol.Abort("unknown"))
+    elif farewell == "close":
+        front_end.close()
+    eventually(lambda: running(watcher) == 0, 5)
+    if farewell != "close":
+        front_end.close()
+
+
+def test_a_silent_front_end_that_returns_gets_a_new_session(start, connect):
+    start(front_end_timeout_s=0.4)
+    front_end = connect()
+    before = front_end.hello()
+    assert front_end.hello().session == before.session
+    time.sleep(0.8)
+    assert front_end.hello().session != before.session
+
+
+def test_signals(start, connect):
+    process = start()
+    front_end = connect()
+    front_end.hello()
+    process.send_signal(signal.SIGINT)
+    request = make_request("a")
+    front_end.send(request)
+    assert front_end.outputs_until_finished("a") == {"a": fake_output(request)}
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+
+
+def test_it_leaves_when_its_parent_dies(endpoint, connect):
+    program = (
+        "import os, subprocess, sys, time; "
+        "subprocess.Popen([*sys.argv[1:], '--parent-pid', str(os.getpid())]); time.sleep(60)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, *engine_command(endpoint)], env=environment()
+    )
+    front_end = connect()
+    front_end.hello()
+    monitor = front_end.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    parent.kill()
+    parent.wait(10)
+    assert monitor.poll(10_000), "the engine did not close its socket"
+    assert recv_monitor_message(monitor)["event"] == zmq.EVENT_DISCONNECTED
+    front_end.socket.disable_monitor()
+
+
+def test_it_sleeps_when_idle_and_wakes_at_once(start, connect):
+    process = start(heartbeat_s=0.5)
+    front_end = connect()
+    front_end.hello()
+    stat = Path(f"/proc/{process.pid}/stat")
+    if not stat.exists():
+        pytest.skip("needs /proc")
+
+    def ticks() -> int:
+        return sum(int(word) for word in stat.read_text().rsplit(")", 1)[1].split()[11:13])
+
+    before = ticks()
+    time.sleep(1.0)
+    assert ticks() - before <= 10  # of 10 ms
+    waits = []
+    for number in range(5):
+        began = time.monotonic()
+        front_end.send(make_request(str(number), max_tokens=1))
+        front_end.wait_for(protocol.OutputBatch)
+        waits.append(time.monotonic() - began)
+    assert min(waits) < 0.1
+
+
+def test_messages_it_cannot_read_are_answered_with_the_reason(start, connect):
+    process = start()
+    front_end = connect()
+    front_end.socket.send_multipart([b"Hello/99", b"\x80"])
+    assert "wire version 99" in front_end.wait_for(protocol.EngineFailed).message
+    front_end.socket.send_multipart([b"junk"])
+    assert "2 frames" in front_end.wait_for(protocol.EngineFailed).message
+    front_end.send(protocol.Heartbeat(protocol.EngineStats()))  # not for an engine: ignored
+    front_end.hello()
+    assert process.poll() is None
+
+
+def test_an_endpoint_that_cannot_be_bound_is_one_clear_error(tmp_path):
+    command = engine_command(f"ipc://{tmp_path}/missing/folder/e")
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert f"cannot listen on ipc://{tmp_path}/missing/folder/e" in done.stderr

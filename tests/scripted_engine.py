@@ -1,0 +1,59 @@
+"""A program: an engine process over the fake executor, which can be slow or fail on demand.
+
+Sampled ids are printable ASCII in the tiny tokenizer's order, whatever the vocabulary.
+"""
+
+import argparse
+import time
+
+from rose.config import CacheConfig
+from rose.engine.front_ends import Timing
+from rose.engine.loop import run_engine_process
+from tests.fakes import FakeExecutor, fake_engine
+
+VOCAB_SIZE = 265
+PRINTABLE = 94
+EOS = 258
+MAX_MODEL_LEN = 2048
+
+
+class PacedExecutor(FakeExecutor):
+    """Takes some seconds a step."""
+
+    def __init__(self, step_s: float, fail_at_step: int | None) -> None:
+        super().__init__(VOCAB_SIZE, fail_at_step=fail_at_step)
+        self.step_s = step_s
+
+    def run_oldest(self) -> None:
+        time.sleep(self.step_s)
+        super().run_oldest()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("endpoint")
+    parser.add_argument("--step-s", type=float, default=0.0)
+    parser.add_argument("--load-s", type=float, default=0.0)
+    parser.add_argument("--fail-load", default="")
+    parser.add_argument("--fail-at-step", type=int)
+    parser.add_argument("--parent-pid", type=int)
+    parser.add_argument("--heartbeat-s", type=float, default=0.1)
+    parser.add_argument("--front-end-timeout-s", type=float, default=10.0)
+    args = parser.parse_args()
+
+    def make_engine():
+        time.sleep(args.load_s)
+        if args.fail_load:
+            raise ValueError(args.fail_load)
+        executor = PacedExecutor(args.step_s, args.fail_at_step)
+        cache = CacheConfig(block_size=16, num_blocks=(512, 256), window=8)
+        engine = fake_engine(executor, cache=cache, max_model_len=MAX_MODEL_LEN, eos=(EOS,))
+        executor.vocab_size = PRINTABLE
+        return engine
+
+    timing = Timing(args.heartbeat_s, args.front_end_timeout_s)
+    return run_engine_process(args.endpoint, make_engine, parent_pid=args.parent_pid, timing=timing)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
