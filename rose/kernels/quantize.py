@@ -99,7 +99,7 @@ def quantize_mxfp4(value: Tensor) -> tuple[Tensor, Tensor]:
     # frexp writes amax as m 2^e with m in [0.5, 1), so floor(log2) is e - 1.
     exponent = (torch.frexp(amax).exponent - 3).clamp(-127, 127)
     scale = _scale_table(torch.float32, value.device)[exponent + 127]
-    magnitude = (groups / scale.unsqueeze(-1)).abs()
+    magnitude = (groups / scale.unsqueeze(-1)).abs().contiguous()
     midpoints = torch.tensor(E2M1_MIDPOINTS, device=value.device)
     # The two differ only on a midpoint, where one of them is even.
     below = torch.bucketize(magnitude, midpoints)

@@ -26,6 +26,9 @@ ATTENTION_TOLERANCE = Tolerance(1e-5, 2**-7)
 SCORES_PER_TILE = 2**22
 """The most scores (heads x queries x keys) of one tile of a chunk: 16 MiB."""
 
+SMALLEST_TILE = 16
+"""Fewer queries a tile would spend more on calls than on scores."""
+
 KEYS_PER_TILE = 2**16
 """The most keys, padding included, gathered at once for decode rows; one row may exceed it."""
 
@@ -69,22 +72,24 @@ def _chunk(
     """Consecutive queries of one sequence, the last at position kv_len - 1."""
     queries, heads = query.shape[:2]
     reach = kv_len if window is None else min(window, kv_len)
-    step = max(1, SCORES_PER_TILE // (heads * kv_len))
+    step = max(SCORES_PER_TILE // (heads * reach), SMALLEST_TILE)
     if window is not None:
-        # A tile of n queries sees n + window - 1 keys: n = window keeps half of its scores useful.
-        step = max(1, min(max(window, 32), SCORES_PER_TILE // (heads * 2 * reach)))
+        # n queries see n + window - 1 keys: more than n = window would be mostly hidden scores.
+        step = min(step, max(window, SMALLEST_TILE))
     first = kv_len - queries
+    oldest = max(0, first + 1 - reach)
+    position = torch.arange(oldest, kv_len, device=query.device)
+    key, value = _gather(kv, table.unsqueeze(0), position.unsqueeze(0))
     for begin in range(0, queries, step):
         end = min(begin + step, queries)
-        low = max(0, first + begin + 1 - reach)
-        position = torch.arange(low, first + end, device=query.device)
-        key, value = _gather(kv, table.unsqueeze(0), position.unsqueeze(0))
-        distance = position[begin - end :, None] - position
+        seen = slice(max(0, first + begin + 1 - reach) - oldest, first + end - oldest)
+        distance = position[seen][begin - end :, None] - position[seen]
         hidden = distance < 0
         if window is not None:
             hidden |= distance >= window
         tile = query[begin:end].unsqueeze(0)
-        out[begin:end] = _attend(tile, key, value, hidden.unsqueeze(0), sinks, scale)[0]
+        keys, values = key[:, :, seen], value[:, :, seen]
+        out[begin:end] = _attend(tile, keys, values, hidden.unsqueeze(0), sinks, scale)[0]
 
 
 def _decode_tiles(

@@ -11,6 +11,7 @@ from transformers import GptOssConfig, GptOssForCausalLM
 from rose.config import FULL, ModelConfig
 from rose.core.mapping import ParallelMapping
 from rose.kernels.attention import AttentionBatch, KVGroupBatch, LayerKV
+from rose.kernels.quantize import dequantize_mxfp4, quantize_mxfp4
 from rose.models.gpt_oss import GptOss
 from rose.quant import quant_scheme
 
@@ -149,7 +150,9 @@ class Runner:
         size = (num_blocks, self.block_size, config.num_kv_heads, config.head_dim)
         dtype = self.model.norm.weight.dtype
         self.kv = [
-            LayerKV(torch.full(size, torch.nan, dtype=dtype), torch.full(size, torch.nan, dtype=dtype))
+            LayerKV(
+                torch.full(size, torch.nan, dtype=dtype), torch.full(size, torch.nan, dtype=dtype)
+            )
             for _ in config.layer_types
         ]
 
@@ -256,14 +259,48 @@ def test_chunks_and_blocks_do_not_matter(plain, chunks, block_size):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("scheme", "dtype", "bound"), [("bf16", torch.bfloat16, 0.1)])
-def test_bfloat16_stays_near_float32(plain, scheme, dtype, bound):
-    _, reference = plain
+@pytest.fixture(scope="module")
+def representable():
+    """A model whose experts MXFP4 holds exactly, as the published checkpoints' are."""
+    reference = transformers_model(SHAPES["plain"])
+    for layer in reference.model.layers:
+        for name in ("gate_up_proj", "down_proj"):
+            weight = getattr(layer.mlp.experts, name)
+            codes = quantize_mxfp4(weight.data.transpose(1, 2))
+            weight.data = dequantize_mxfp4(*codes, torch.float32).transpose(1, 2).contiguous()
+    return reference
+
+
+FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("scheme", "dtype", "bound"),
+    [
+        ("bf16", FLOAT32, 1e-5),
+        ("mxfp4", FLOAT32, 1e-5),
+        ("fp8", FLOAT32, 9e-2),
+        ("bf16", BFLOAT16, 6e-2),
+        ("mxfp4", BFLOAT16, 6e-2),
+        ("fp8", BFLOAT16, 9e-2),
+    ],
+)
+def test_every_scheme_stays_near_transformers(representable, scheme, dtype, bound):
     prompts = prompts_of([50], 50)
-    model = rose_model(SHAPES["plain"], reference, scheme, dtype)
+    model = rose_model(SHAPES["plain"], representable, scheme, dtype)
     found = Runner(model, 1, 50).run(prompts, [16, 1])[0]
-    wanted = truth(reference, prompts)[0]
+    wanted = truth(representable, prompts)[0]
     assert (found - wanted).norm() / wanted.norm() < bound
+
+
+def test_mxfp4_and_bf16_storage_compute_the_same(representable):
+    """The packed weights are exact in bfloat16, so only the storage differs."""
+    prompts = prompts_of([30], 50)
+    packed, plain = (
+        Runner(rose_model(SHAPES["plain"], representable, scheme, BFLOAT16), 1, 30)
+        for scheme in ("mxfp4", "bf16")
+    )
+    assert torch.equal(packed.run(prompts, [16, 1])[0], plain.run(prompts, [16, 1])[0])
 
 
 def test_groups_follow_layer_types():
