@@ -60,12 +60,16 @@ def encode(message: Message) -> list[bytes]:
     """The frames of a message.
 
     Raises:
-        WireError: the object is no message.
+        WireError: the object is no message, or holds an integer of more than 64 bits.
     """
     kind = _KINDS.get(type(message))
     if kind is None:
         raise WireError(f"{type(message).__name__} is no message; expected one of {_names()}")
-    return [kind, _encoder.encode(message)]
+    try:
+        return [kind, _encoder.encode(message)]
+    except OverflowError:
+        name = type(message).__name__
+        raise WireError(f"a number in this {name} does not fit in 64 bits") from None
 
 
 def decode(frames: Sequence[bytes]) -> Message:

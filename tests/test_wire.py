@@ -70,6 +70,11 @@ def test_no_message_is_refused_on_the_way_out():
         wire.encode(protocol.SamplingParams())
 
 
+def test_integers_beyond_64_bits_are_refused_on_the_way_out():
+    with pytest.raises(wire.WireError, match="does not fit in 64 bits"):
+        wire.encode(protocol.Request(request_id="r", prompt_token_ids=[2**64]))
+
+
 @pytest.mark.parametrize(
     ("frames", "says"),
     [

@@ -125,6 +125,7 @@ class EngineClient:
         """Submit requests together. Close what is returned: use it as a context manager.
 
         Raises:
+            InvalidRequestError: a number in a request is too large to be sent.
             EngineDeadError: the engine is not ready.
         """
         if self.state is not EngineState.READY:
@@ -132,10 +133,14 @@ class EngineClient:
         generation = Generation(self, requests)
         for request in requests:
             self._generations[request.request_id] = generation
-            if not self._send(request):
-                generation.close()
-                raise EngineDeadError("there is no connection to the engine")
-        return generation
+        try:
+            if all([self._send(request) for request in requests]):
+                return generation
+        except wire.WireError as error:
+            generation.close()
+            raise InvalidRequestError(str(error)) from None
+        generation.close()
+        raise EngineDeadError("there is no connection to the engine")
 
     async def submit(self, request: Request) -> AsyncIterator[RequestOutput]:
         """Submit one request and yield its outputs. Closing the iterator aborts the request.

@@ -57,7 +57,9 @@ def from_exception(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, InvalidRequestError):
-        return ApiError(400, error.message, param=error.param or None)
+        # The engine knows prompts as ids only.
+        param = "prompt" if error.param == "prompt_token_ids" else error.param
+        return ApiError(400, error.message, param=param or None)
     if isinstance(error, EngineDeadError):
         message = f"the engine cannot serve this: {error}"
         return ApiError(503, message, kind="server_error", code="engine_unavailable")

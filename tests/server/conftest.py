@@ -1,0 +1,115 @@
+"""Front ends as processes, with the scripted engine behind them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.engine_processes import environment
+
+PROGRAM = Path(__file__).with_name("serve_program.py")
+
+
+class Server:
+    """A running front end."""
+
+    def __init__(self, *words: str, **engine_flags: object) -> None:
+        flags = [w for k, v in engine_flags.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), *words, "--", *flags],
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines.extend(iter(self.process.stderr.readline, ""))
+
+    def line(self, beginning: str, seconds: float = 20.0) -> str:
+        """The line that begins so, once it is printed."""
+        end = time.monotonic() + seconds
+        while True:
+            for line in self.lines:
+                if line.startswith(beginning):
+                    return line
+            assert time.monotonic() < end, f"no {beginning!r} in {self.lines}"
+            time.sleep(0.02)
+
+    @property
+    def url(self) -> str:
+        return self.line("Listening on").split()[2].rstrip(";")
+
+    def ready(self) -> "Server":
+        self.line("Serving fake on")
+        return self
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path)
+
+    def post(self, **body: object) -> httpx.Response:
+        body = {"model": "fake", "prompt": [5, 6, 7], "temperature": 0} | body
+        return httpx.post(self.url + "/v1/completions", json=body, timeout=20)
+
+    def running(self) -> int:
+        return self.get("/health").json()["running"]
+
+    def engine_pid(self) -> int:
+        pid = self.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+    def kill_engine(self) -> None:
+        os.kill(self.engine_pid(), signal.SIGKILL)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait(10)
+        self._reader.join(10)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@pytest.fixture(scope="session")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny checkpoint's tokenizer, and nothing else."""
+    from tools.make_tiny_checkpoint import make_tokenizer
+
+    folder = tmp_path_factory.mktemp("tokenizer")
+    make_tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture
+def start_server() -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def start(*words: str, **engine_flags: object) -> Server:
+        servers.append(Server(*words, **engine_flags))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def server(tokenizer_folder: Path) -> Iterator[Server]:
+    """A fast one that a module's tests share."""
+    server = Server("--tokenizer-folder", str(tokenizer_folder))
+    yield server.ready()
+    server.stop()

@@ -1,0 +1,35 @@
+"""A program: `serve` with the scripted engine behind it; flags after `--` are the engine's."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from rose.protocol import EngineDeadError
+from rose.server.serve import ServeOptions, bind, serve
+
+SCRIPTED_ENGINE = Path(__file__).resolve().parents[1] / "scripted_engine.py"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--tokenizer-folder", type=Path)
+    parser.add_argument("--drain-s", type=float, default=10.0)
+    parser.add_argument("engine_flags", nargs="*")
+    args = parser.parse_args()
+    flags = [*args.engine_flags, "--parent-pid", str(os.getpid())]
+    try:
+        sock = bind("127.0.0.1", args.port)
+        options = ServeOptions(
+            tokenizer_folder=args.tokenizer_folder, drain_s=args.drain_s, dead_after_s=5.0
+        )
+        serve(sock, lambda end: [sys.executable, str(SCRIPTED_ENGINE), end, *flags], options)
+    except (EngineDeadError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
