@@ -5,8 +5,10 @@ with LLM("openai/gpt-oss-20b") as llm:
     print(result.token_ids)
 """
 
+import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -16,7 +18,9 @@ from torch import Tensor
 
 from rose.async_llm import AsyncLLM
 from rose.engine.start import start_engine
+from rose.engine.validation import check_request
 from rose.options import EngineOptions
+from rose.progress import Progress
 from rose.protocol import (
     EngineInfo,
     EngineStats,
@@ -36,14 +40,16 @@ class Completion:
     """One of a prompt's n continuations.
 
     Attributes:
+        index: which of the n.
         token_ids: the new ids, a stop token included.
         finish_reason: why it ended.
         logprobs: one entry an id, if asked for.
     """
 
+    index: int
     token_ids: list[int]
-    finish_reason: FinishReason | None
-    logprobs: list[TokenLogprobs] | None
+    finish_reason: FinishReason | None = None
+    logprobs: list[TokenLogprobs] | None = None
 
 
 @dataclass(slots=True)
@@ -52,42 +58,42 @@ class Generation:
 
     Attributes:
         prompt_token_ids: the prompt.
-        completions: n of them.
+        outputs: n of them.
         prompt_logprobs: for each prompt token from the second on, if asked for.
         num_cached_tokens: prompt tokens that the prefix cache held.
     """
 
     prompt_token_ids: list[int]
-    completions: list[Completion]
+    outputs: list[Completion]
     prompt_logprobs: list[TokenLogprobs] | None = None
     num_cached_tokens: int = 0
 
     @property
     def token_ids(self) -> list[int]:
         """The first completion's ids."""
-        return self.completions[0].token_ids
+        return self.outputs[0].token_ids
 
     @property
     def finish_reason(self) -> FinishReason | None:
         """The first completion's end."""
-        return self.completions[0].finish_reason
+        return self.outputs[0].finish_reason
 
     @property
     def logprobs(self) -> list[TokenLogprobs] | None:
         """The first completion's log-probabilities."""
-        return self.completions[0].logprobs
+        return self.outputs[0].logprobs
 
-    def add(self, output: RequestOutput) -> None:
-        """Take in one output of the engine."""
-        completion = self.completions[output.index]
-        completion.token_ids += output.token_ids
-        completion.finish_reason = output.finish_reason
-        if output.logprobs is not None:
-            completion.logprobs = (completion.logprobs or []) + output.logprobs
-        if output.prompt_logprobs is not None:
-            self.prompt_logprobs = output.prompt_logprobs
-        if output.index == 0:
-            self.num_cached_tokens = output.num_cached_tokens
+    def add(self, step: RequestOutput) -> None:
+        """Take in what one step of the engine added."""
+        output = self.outputs[step.index]
+        output.token_ids += step.token_ids
+        output.finish_reason = step.finish_reason
+        if step.logprobs is not None:
+            output.logprobs = (output.logprobs or []) + step.logprobs
+        if step.prompt_logprobs is not None:
+            self.prompt_logprobs = step.prompt_logprobs
+        if step.index == 0:
+            self.num_cached_tokens = step.num_cached_tokens
 
 
 class _LogitsRecorder:
@@ -120,7 +126,7 @@ class LLM:
         self,
         model: str,
         *,
-        quantization: str = "bf16",
+        quantization: str = "auto",
         dtype: str = "bfloat16",
         device: str = "auto",
         load_format: str = "auto",
@@ -165,7 +171,7 @@ class LLM:
         self._recorder = _LogitsRecorder()
         self._engine = start_engine(options.resolve(), self._recorder)
         self._open: dict[str, deque[RequestOutput]] = {}
-        self._submitted = 0
+        self._ids = itertools.count()
 
     @property
     def info(self) -> EngineInfo:
@@ -177,16 +183,31 @@ class LLM:
         """The engine's counters."""
         return self._engine.stats()
 
+    def check(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> None:
+        """Refuse what `generate` or `score` would refuse, and run nothing.
+
+        Raises:
+            InvalidRequestError: a prompt can never be served; names the first.
+        """
+        self._requests(prompts, params)
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = False,
     ) -> list[Generation]:
         """Continue every prompt.
 
         Args:
             prompts: token ids of each prompt.
             params: for all prompts alike, or one for each; None: the defaults.
+            progress: show how many prompts are done, on standard error.
 
         Returns:
             One result a prompt, in their order.
@@ -194,16 +215,18 @@ class LLM:
         Raises:
             InvalidRequestError: a prompt can never be served; then none was run.
         """
-        each = _params_of_each(prompts, params)
-        generations: dict[str, Generation] = {}
+        requests = self._requests(prompts, params)
+        generations = {r.request_id: _empty_generation(r) for r in requests}
+        bar = Progress("generating", total=len(requests), unit="prompts") if progress else None
         try:
-            for index, (prompt, own) in enumerate(zip(prompts, each, strict=True)):
-                request = self._submit(prompt, own, where=f"prompt {index}: ")
-                generations[request.request_id] = _empty_generation(request)
-            while any(request_id in self._open for request_id in generations):
-                self._step()
-                for request_id, generation in generations.items():
-                    self._collect(request_id, generation)
+            for request in requests:
+                self._submit(request)
+            with bar or nullcontext():
+                while open_ids := self._open.keys() & generations.keys():
+                    self._step()
+                    done = sum(self._collect(i, generations[i]) for i in open_ids)
+                    if bar is not None and done:
+                        bar.advance(done)
         finally:
             for request_id in generations:
                 self._forget(request_id)
@@ -215,7 +238,9 @@ class LLM:
         Raises:
             InvalidRequestError: the prompt can never be served.
         """
-        return OutputStream(self, self._submit(prompt, params or SamplingParams()))
+        [request] = self._requests([prompt], params)
+        self._submit(request)
+        return OutputStream(self, request)
 
     def score(self, token_ids: Sequence[int]) -> Tensor:
         """Logits at every position: float32 [tokens, vocabulary], on the CPU.
@@ -260,21 +285,32 @@ class LLM:
     ) -> None:
         self.close()
 
-    def _submit(self, prompt: Sequence[int], params: SamplingParams, where: str = "") -> Request:
-        if isinstance(prompt, str | int):
-            raise InvalidRequestError(
-                f"{where}a prompt must be a list of token ids; got {prompt!r}", "prompt"
+    def _requests(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+    ) -> list[Request]:
+        """A valid request for each prompt."""
+        info, requests = self.info, []
+        each = _params_of_each(prompts, params)
+        for index, (prompt, own) in enumerate(zip(prompts, each, strict=True)):
+            where = f"prompt {index}: " if len(prompts) > 1 else ""
+            if isinstance(prompt, str | int):
+                message = f"{where}a prompt must be a list of token ids; got {prompt!r}"
+                raise InvalidRequestError(message, "prompt_token_ids")
+            request = Request(
+                request_id=str(next(self._ids)), prompt_token_ids=list(prompt), sampling=own
             )
-        request = Request(
-            request_id=str(self._submitted), prompt_token_ids=list(prompt), sampling=params
-        )
-        try:
-            self._engine.add_request(request)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(f"{where}{error.message}", error.param) from None
-        self._submitted += 1
+            try:
+                check_request(request, vocab_size=info.vocab_size, longest=info.max_model_len)
+            except InvalidRequestError as error:
+                raise InvalidRequestError(f"{where}{error.message}", error.param) from None
+            requests.append(request)
+        return requests
+
+    def _submit(self, request: Request) -> None:
+        self._engine.add_request(request)
         self._open[request.request_id] = deque()
-        return request
 
     def _step(self) -> None:
         for output in self._engine.step():
@@ -283,14 +319,15 @@ class LLM:
             if queue is not None:
                 queue.append(output)
 
-    def _collect(self, request_id: str, generation: Generation) -> None:
-        queue = self._open.get(request_id)
-        if queue is None:
-            return
+    def _collect(self, request_id: str, generation: Generation) -> bool:
+        """Take in the outputs that came; whether they were the last."""
+        queue = self._open[request_id]
         while queue:
             generation.add(queue.popleft())
-        if all(c.finish_reason is not None for c in generation.completions):
+        done = all(output.finish_reason is not None for output in generation.outputs)
+        if done:
             del self._open[request_id]
+        return done
 
     def _next_output(self, request_id: str) -> RequestOutput:
         queue = self._open[request_id]
@@ -356,5 +393,5 @@ def _params_of_each(
 
 
 def _empty_generation(request: Request) -> Generation:
-    completions = [Completion([], None, None) for _ in range(request.sampling.n)]
-    return Generation(request.prompt_token_ids, completions)
+    outputs = [Completion(index, []) for index in range(request.sampling.n)]
+    return Generation(request.prompt_token_ids, outputs)

@@ -19,7 +19,8 @@ from rose.config import (
     SchedulerConfig,
 )
 
-Device = Literal["cpu", "cuda", "auto"]
+Device = Literal["auto", "cpu", "cuda"]
+QuantizationChoice = Literal["auto", "bf16", "fp8", "mxfp4"]
 
 _DTYPE_NAMES = {"bf16": "bfloat16", "fp32": "float32"}
 
@@ -31,7 +32,8 @@ class EngineOptions:
     Attributes:
         model: a checkpoint folder, or a Hugging Face id.
         served_name: the name that clients ask for; None: the model as given.
-        quantization: how the experts are stored and multiplied: "bf16", "fp8" or "mxfp4".
+        quantization: how the experts are stored and multiplied: "bf16", "fp8", "mxfp4", or "auto"
+            for what the checkpoint holds.
         dtype: of activations, dense weights and the KV cache: "bfloat16" or "float32".
         device: "cpu", "cuda", or "auto" for CUDA where there is one.
         load_format: "auto" reads the checkpoint, "dummy" makes random weights of its shape.
@@ -53,7 +55,7 @@ class EngineOptions:
 
     model: str
     served_name: str | None = None
-    quantization: str = "bf16"
+    quantization: str = "auto"
     dtype: str = "bfloat16"
     device: str = "auto"
     load_format: str = "auto"
@@ -71,7 +73,7 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         """Check what can be checked without the checkpoint."""
-        _check_choice("quantization", self.quantization, get_args(Quantization))
+        _check_choice("quantization", self.quantization, get_args(QuantizationChoice))
         _check_choice("dtype", _DTYPE_NAMES.get(self.dtype, self.dtype), get_args(Dtype))
         _check_choice("device", self.device, get_args(Device))
         _check_choice("load_format", self.load_format, get_args(LoadFormat))
@@ -104,11 +106,14 @@ class EngineOptions:
         """
         device = _resolve_device(self.device)
         path = _find_checkpoint(self.model)
+        model = ModelConfig.load(path)
+        held = model.checkpoint_quantization or "bf16"
+        quantization = held if self.quantization == "auto" else self.quantization
         return EngineConfig(
-            model=ModelConfig.load(path),
+            model=model,
             path=path,
             served_name=self.served_name or self.model,
-            quantization=cast(Quantization, self.quantization),
+            quantization=cast(Quantization, quantization),
             dtype=cast(Dtype, _DTYPE_NAMES.get(self.dtype, self.dtype)),
             device=device,
             load_format=cast(LoadFormat, self.load_format),

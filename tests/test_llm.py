@@ -108,11 +108,11 @@ def test_the_models_own_end_token_counts_unless_ignored(llm):
 def test_n_continuations_differ_and_reproduce(llm):
     params = SamplingParams(n=5, max_tokens=12, seed=3, ignore_eos=True, logprobs=0)
     [result] = llm.generate([[9, 8, 7] * 12], params)
-    outputs = [tuple(c.token_ids) for c in result.completions]
+    outputs = [tuple(c.token_ids) for c in result.outputs]
     assert len(set(outputs)) == 5
-    assert all(len(c.logprobs) == 12 for c in result.completions)
+    assert all(len(c.logprobs) == 12 for c in result.outputs)
     [again] = llm.generate([[9, 8, 7] * 12], params)
-    assert [tuple(c.token_ids) for c in again.completions] == outputs
+    assert [tuple(c.token_ids) for c in again.outputs] == outputs
 
 
 def test_first_tokens_follow_the_models_distribution(llm):
@@ -122,7 +122,7 @@ def test_first_tokens_follow_the_models_distribution(llm):
     for seed in range(12):
         params = SamplingParams(n=128, max_tokens=1, temperature=1.5, seed=seed)
         [result] = llm.generate([prompt], params)
-        for completion in result.completions:
+        for completion in result.outputs:
             counts[completion.token_ids[0]] += 1
     expected *= counts.sum()
     common = expected >= 5
@@ -155,6 +155,20 @@ def test_bad_requests_are_refused_in_one_clear_line(llm, prompts, params, messag
     with pytest.raises(InvalidRequestError, match=message) as caught:
         llm.generate(prompts, params)
     assert "\n" not in str(caught.value)
+
+
+def test_check_runs_nothing_and_finds_what_generate_would(llm):
+    llm.check([[1], [2, 3]])
+    with pytest.raises(InvalidRequestError, match="prompt 1: the prompt is empty"):
+        llm.check([[1], []])
+    assert llm.stats.steps == 0
+
+
+def test_progress_goes_to_standard_error(llm, capsys):
+    llm.generate([[1], [2], [3]], GREEDY, progress=True)
+    captured = capsys.readouterr()
+    assert captured.err.startswith("generating: 3 ")
+    assert captured.out == ""
 
 
 def test_streams_interleave_and_give_what_generate_gives(llm):
@@ -194,7 +208,10 @@ def test_a_stream_refuses_a_bad_prompt_at_once(llm):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"quantization": "int4"}, "unknown quantization 'int4'; choose one of bf16, fp8, mxfp4"),
+        (
+            {"quantization": "int4"},
+            "unknown quantization 'int4'; choose one of auto, bf16, fp8, mxfp4",
+        ),
         ({"dtype": "float16"}, "unknown dtype 'float16'; choose one of bfloat16, float32"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"load_format": "pickle"}, "unknown load_format"),
@@ -211,6 +228,28 @@ def test_options_that_cannot_work_say_why(folder, option, message):
     with pytest.raises(ConfigError, match=message) as caught:
         LLM(folder, **{**OPTIONS, **option})
     assert "\n" not in str(caught.value)
+
+
+def test_quantization_is_the_checkpoints_own_unless_chosen(folder, tmp_path):
+    def resolved(path, **choice):
+        return EngineOptions(model=str(path), device="cpu", **choice).resolve().quantization
+
+    assert resolved(folder) == "bf16"
+    assert resolved(folder, quantization="fp8") == "fp8"
+    packed = {**CONFIG, "quantization_config": {"quant_method": "mxfp4"}}
+    (tmp_path / "config.json").write_text(json.dumps(packed))
+    assert resolved(tmp_path) == "mxfp4"
+    assert resolved(tmp_path, quantization="bf16") == "bf16"
+
+
+def test_a_chunk_is_never_larger_than_a_step_or_a_sequence(folder):
+    def chunk(**choice):
+        options = EngineOptions(model=folder, device="cpu", **choice)
+        return options.resolve().scheduler.chunk_size
+
+    assert chunk(chunk_size=500) == 500
+    assert chunk(chunk_size=500, max_batched_tokens=100) == 100
+    assert chunk(chunk_size=500, max_model_len=64) == 64
 
 
 def test_cuda_is_refused_where_there_is_none(folder):
