@@ -36,6 +36,10 @@ class Bench:
         self.pool.write(slot, new.token_ids)
         self.params.admit(new)
 
+    def extend(self, slots, positions, tokens):
+        index = self.pool.flat_index(np.array(slots), np.array(positions))
+        self.pool.put(torch.tensor(index), torch.tensor(tokens))
+
     def sample(self, logits, slots, positions):
         return self.sampler.sample(logits, rows_of(slots, positions)).tolist()
 
@@ -184,8 +188,7 @@ def test_penalties_count_ids_that_only_the_device_pool_knows():
     for position in range(1, 7):
         (token,) = bench.sample(logits, [0], [position])
         tokens.append(token)
-        index = torch.tensor(bench.pool.flat_index(np.array([0]), np.array([position])))
-        bench.pool.put(index, torch.tensor([token]))
+        bench.extend([0], [position], [token])
     # 9 falls by one each time that it was sampled; the prompt's own 9 does not count.
     assert tokens == [9, 9, 4, 9, 0, 1]
 
@@ -234,5 +237,6 @@ def test_extreme_parameters_still_give_a_token_of_the_vocabulary():
     logits = random_logits(4, seed=13)
     for position in range(4, 20):
         tokens = bench.sample(logits, range(4), [position] * 4)
+        bench.extend(range(4), [position] * 4, tokens)
         assert all(0 <= t < VOCAB for t in tokens)
         assert tokens[2] == logits[2].argmax()
