@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import namedtuple
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.convert.converted import assert_holds, write_wide
 from tests.models.checkpoint_layouts import SMALL, random_tensors, write_published
 
 SMALL_SHARDS = 60_000
+Usage = namedtuple("Usage", "total used free")
 
 KILLED = """
 import os, signal, sys
@@ -113,6 +115,22 @@ class TestInterruption:
         self.convert(source, out)
         assert_holds(out, random_tensors(SMALL))
         assert not list(out.glob("*.tmp"))
+
+    def test_leftovers_make_room_before_the_disk_is_measured(self, source, out, monkeypatch):
+        interrupt(source, out, after=1)
+        kept = self.finished(out)
+        (out / (kept[0].name.replace("00001-of", "00002-of"))).write_bytes(b"not recorded")
+        (out / (kept[0].name.replace("00001-of", "00003-of") + ".tmp")).write_bytes(b"half")
+
+        def measure(path):
+            assert self.finished(out) == kept
+            assert not list(out.glob("*.tmp"))
+            return Usage(10**9, 10**9, 0)
+
+        monkeypatch.setattr(shutil, "disk_usage", measure)
+        with pytest.raises(ConversionError, match="make room"):
+            self.convert(source, out)
+        assert self.finished(out) == kept
 
     def test_another_source_is_refused(self, source, out, tmp_path):
         interrupt(source, out, after=1)
