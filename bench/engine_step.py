@@ -7,7 +7,6 @@ Decode: every sequence yields one token a step, and its outputs are built and re
 """
 
 import argparse
-import gc
 import platform
 import statistics
 import time
@@ -175,9 +174,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1000, help="steps timed a row")
     steps = parser.parse_args().steps
-    # The engine process freezes what it has loaded; collections would otherwise scan it.
-    gc.collect()
-    gc.freeze()
     print(f"Python {platform.python_version()}, {platform.machine()}, {_processor()}; us a step")
     print("| sequences decoding | Engine.step | p99 | schedule | update |")
     print("|---:|---:|---:|---:|---:|")

@@ -13,7 +13,7 @@ from rose.config import CacheConfig, ConfigError, SchedulerConfig
 from rose.core.block_manager import BlockManager
 from rose.core.block_pool import IntegrityError
 from rose.core.sequence import Sequence, SequenceStatus
-from rose.core.step import ModelRunnerOutput, NewSequence, ScheduledSequence, SchedulerOutput
+from rose.core.step import ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from rose.core.waiting_queue import WaitingQueue
 from rose.protocol import EngineStats, FinishReason, RequestOutput, TokenLogprobs
 
@@ -95,7 +95,7 @@ class Scheduler:
         for sequence in sequences:
             self._finish(sequence)
         self._drop_finished()
-        return [self._output(sequence, [], FinishReason.ABORT) for sequence in sequences]
+        return [sequence.output([], FinishReason.ABORT) for sequence in sequences]
 
     def has_request(self, request_id: str) -> bool:
         """Whether any sequence of this request is live."""
@@ -236,7 +236,7 @@ class Scheduler:
         sequence.num_computed = prefix + count
         sequence.num_pending += samples
         self._chunked.append(sequence)
-        step.new_sequences.append(_new_sequence(sequence))
+        step.new_sequences.append(sequence.new_sequence())
         step.sequences.append(
             ScheduledSequence(
                 sequence.sequence_id, sequence.slot, prefix, count, samples, new_blocks
@@ -277,8 +277,8 @@ class Scheduler:
                 continue  # it ended while this step was in flight
             sequence.num_pending -= 1
             first = len(sequence.token_ids) == sequence.num_prompt_tokens
-            reason = _accept(sequence, ids)
-            output = self._output(sequence, ids, reason)
+            reason = sequence.accept(ids)
+            output = sequence.output(ids, reason)
             if logprobs:
                 entries = logprobs.get(row.sequence_id)
                 output.logprobs = None if entries is None else entries[: len(output.token_ids)]
@@ -292,19 +292,6 @@ class Scheduler:
         if finished:
             self._drop_finished()
         return outputs
-
-    @staticmethod
-    def _output(sequence: Sequence, ids: list[int], reason: FinishReason | None) -> RequestOutput:
-        return RequestOutput(
-            sequence.request_id,
-            sequence.index,
-            ids,
-            reason,
-            None,
-            None,
-            sequence.num_prompt_tokens,
-            sequence.num_cached_tokens,
-        )
 
     def _collect_prompt_logprobs(
         self, step: SchedulerOutput, entries: dict[int, list[TokenLogprobs]]
@@ -378,32 +365,3 @@ class Scheduler:
 
 def _queue_key(sequence: Sequence) -> tuple[int, int, int]:
     return sequence.queue_key
-
-
-def _new_sequence(sequence: Sequence) -> NewSequence:
-    return NewSequence(
-        sequence.sequence_id,
-        sequence.slot,
-        list(sequence.token_ids),
-        sequence.num_prompt_tokens,
-        sequence.sampling,
-        sequence.seed,
-        sequence.stop_token_ids,
-    )
-
-
-def _accept(sequence: Sequence, ids: list[int]) -> FinishReason | None:
-    """Append accepted ids to a sequence; `ids` is cut after the one that ends it."""
-    if not ids:
-        raise ValueError(f"sequence {sequence.sequence_id} was sampled and got no id")
-    token_ids = sequence.token_ids
-    least = sequence.num_prompt_tokens + sequence.sampling.min_tokens
-    for position, token in enumerate(ids):
-        token_ids.append(token)
-        if token in sequence.stop_token_ids and len(token_ids) > least:
-            del ids[position + 1 :]
-            return FinishReason.STOP
-        if len(token_ids) >= sequence.length_limit:
-            del ids[position + 1 :]
-            return FinishReason.LENGTH
-    return None

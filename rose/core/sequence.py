@@ -4,7 +4,15 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from rose.core.block_manager import BlockTable
-from rose.protocol import SEED_LIMIT, Request, SamplingParams, TokenLogprobs
+from rose.core.step import NewSequence
+from rose.protocol import (
+    SEED_LIMIT,
+    FinishReason,
+    Request,
+    RequestOutput,
+    SamplingParams,
+    TokenLogprobs,
+)
 
 
 class SequenceStatus(Enum):
@@ -87,6 +95,50 @@ class Sequence:
                 f"cannot become {status.value}"
             )
         self.status = status
+
+    def new_sequence(self) -> NewSequence:
+        """What the worker needs to set up its slot; a copy, since more ids will follow here."""
+        return NewSequence(
+            self.sequence_id,
+            self.slot,
+            list(self.token_ids),
+            self.num_prompt_tokens,
+            self.sampling,
+            self.seed,
+            self.stop_token_ids,
+        )
+
+    def accept(self, ids: list[int]) -> FinishReason | None:
+        """Append sampled ids; `ids` itself is cut after the one that ends the sequence.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if not ids:
+            raise ValueError(f"sequence {self.sequence_id} was sampled and got no id")
+        token_ids, least = self.token_ids, self.num_prompt_tokens + self.sampling.min_tokens
+        for position, token in enumerate(ids):
+            token_ids.append(token)
+            if token in self.stop_token_ids and len(token_ids) > least:
+                del ids[position + 1 :]
+                return FinishReason.STOP
+            if len(token_ids) >= self.length_limit:
+                del ids[position + 1 :]
+                return FinishReason.LENGTH
+        return None
+
+    def output(self, ids: list[int], reason: FinishReason | None) -> RequestOutput:
+        """What the client is told of new ids."""
+        return RequestOutput(
+            self.request_id,
+            self.index,
+            ids,
+            reason,
+            None,
+            None,
+            self.num_prompt_tokens,
+            self.num_cached_tokens,
+        )
 
     def collect_prompt_logprobs(self, start: int, entries: list[TokenLogprobs]) -> None:
         """Keep what a step from position `start` found for the tokens after each of its own.
