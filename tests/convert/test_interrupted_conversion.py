@@ -9,7 +9,7 @@ from collections import namedtuple
 import pytest
 
 from rose.config import ConfigError, ModelConfig
-from rose.convert.converter import ConversionError, convert_checkpoint
+from rose.convert.converter import SHARD_BYTES, ConversionError, convert_checkpoint
 from rose.convert.manifest import MANIFEST_NAME
 from rose.convert.shards import ShardWriter
 from rose.models.checkpoint import CheckpointError
@@ -33,6 +33,18 @@ def write_until_the_third_shard(self, name, row, value):
 ShardWriter.write = write_until_the_third_shard
 source, out, shard_bytes = sys.argv[1:]
 convert_checkpoint(Path(source), Path(out), format="fp8", shard_bytes=int(shard_bytes))
+"""
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from rose.convert.converter import ConversionError, convert_checkpoint
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+try:
+    convert_checkpoint(Path(sys.argv[1]), Path(sys.argv[2]), format="fp8")
+except ConversionError as error:
+    print(error)
 """
 
 
@@ -176,3 +188,16 @@ class TestInterruption:
         resumed = self.convert(source, tmp_path / "b")
         assert resumed.changed == 64
         assert resumed.changes == whole.changes
+
+    def test_a_write_that_fails(self, source, out):
+        done = subprocess.run(
+            [sys.executable, "-c", LIMITED, str(source), str(out)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.stdout.strip() == f"cannot write to {out}: File too large"
+        assert {path.name for path in out.iterdir()} == {MANIFEST_NAME}
+        self.convert(source, out, shard_bytes=SHARD_BYTES)
+        assert_holds(out, random_tensors(SMALL))
