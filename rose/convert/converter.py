@@ -8,7 +8,6 @@ was interrupted goes on where it stopped.
 import json
 import shutil
 from pathlib import Path
-from typing import Literal
 
 from rose.config import ModelConfig
 from rose.convert.config_json import converted_config
@@ -25,8 +24,9 @@ from rose.convert.shards import (
 from rose.models.checkpoint import INDEX_NAME, CheckpointError
 from rose.models.layouts import ExpertStorage, WeightSource
 from rose.progress import Progress
+from rose.protocol import UserError
 
-TargetFormat = Literal["fp8"]
+FORMATS = ("fp8",)
 
 SHARD_BYTES = 4 * 10**9
 SPARE_BYTES = 2**26
@@ -46,12 +46,12 @@ COPIED = (
 )
 
 
-class ConversionError(ValueError):
+class ConversionError(UserError):
     """The target of a conversion cannot be written; the message says why and what would do."""
 
 
 def convert_checkpoint(
-    source: Path, target: Path, *, format: TargetFormat, shard_bytes: int = SHARD_BYTES
+    source: Path, target: Path, *, format: str, shard_bytes: int = SHARD_BYTES
 ) -> ConversionReport:
     """Write a checkpoint with FP8 experts from one with MXFP4 or unquantised experts.
 
@@ -61,7 +61,8 @@ def convert_checkpoint(
     Args:
         source: a checkpoint of any layout in `rose.models.layouts`.
         target: a new or empty folder, or one that an earlier call left unfinished.
-        format: of the experts; "fp8": float8_e4m3fn, 128 x 128 blocks, power-of-two multipliers.
+        format: of the experts, one of FORMATS. "fp8": float8_e4m3fn, 128 x 128 blocks,
+            power-of-two multipliers.
         shard_bytes: the most data in one file, unless one layer's projection takes more.
 
     Raises:
@@ -69,8 +70,8 @@ def convert_checkpoint(
             converted; or what was written cannot be read back.
         ConversionError: the target is not for this conversion, or the disk is too small.
     """
-    if format != "fp8":
-        raise ConversionError(f"unknown format {format!r}; 'fp8' is known")
+    if format not in FORMATS:
+        raise ConversionError(f"unknown format {format!r}; Rose writes {', '.join(FORMATS)}")
     config = ModelConfig.load(source)
     weights = WeightSource(source, config)
     if weights.storage is ExpertStorage.FP8:
