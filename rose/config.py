@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast, get_args
 
+from rose.protocol import UserError
+
 Quantization = Literal["bf16", "fp8", "mxfp4"]
 Dtype = Literal["bfloat16", "float32"]
 LoadFormat = Literal["auto", "dummy"]
@@ -26,7 +28,7 @@ HARMONY_STOP_IDS = (200002, 199999, 200012)
 """<|return|>, <|endoftext|>, <|call|> of o200k_harmony, the tokenizer of the published models."""
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError):
     """A configuration that cannot work; the message says what was found and what would do."""
 
 

@@ -42,13 +42,14 @@ class Progress:
     def _line(self) -> None:
         self._last_line = time.monotonic()
         done, total = self._show(self._done), self._show(self._total)
-        self._stream.write(f"{self._title}: {done} of {total}\n")
+        unit = "" if self._unit == "B" else f" {self._unit}"
+        self._stream.write(f"{self._title}: {done} of {total}{unit}\n")
         self._stream.flush()
 
     def _show(self, amount: int) -> str:
         if self._unit == "B":
             return f"{amount / 1e9:.2f} GB" if self._total >= 1e8 else f"{amount / 1e6:.2f} MB"
-        return f"{amount} {self._unit}"
+        return str(amount)
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,11 @@ SEED_LIMIT = 2**63
 """Seeds are integers in [0, SEED_LIMIT)."""
 
 
-class InvalidRequestError(ValueError):
+class UserError(ValueError):
+    """What a user can mend; the message is one line: what was wrong, found and would do."""
+
+
+class InvalidRequestError(UserError):
     """A request that can never be served as it stands.
 
     Attributes:

@@ -23,6 +23,7 @@ from rose.protocol import (
     Rejected,
     Request,
     RequestOutput,
+    UserError,
 )
 
 log = logging.getLogger("rose.engine")
@@ -216,7 +217,7 @@ def run_engine_process(
 def _serve(make_engine: Callable[[], SteppedEngine], front_ends: FrontEnds) -> int:
     try:
         engine = make_engine()
-    except (ValueError, OSError) as error:  # a bad checkpoint or option: one clear line
+    except (UserError, OSError) as error:  # one clear line
         _fail(front_ends, f"the engine failed to start: {error}")
         return 1
     except Exception as error:

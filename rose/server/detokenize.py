@@ -11,10 +11,12 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from rose.protocol import UserError
+
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-class TokenizerError(ValueError):
+class TokenizerError(UserError):
     """A tokenizer.json that cannot be used; the message says why."""
 
 

@@ -1,0 +1,326 @@
+"""The commands: rose serve, engine, generate, score, convert.
+
+Imports are lazy: `rose --help` and the front end load no torch. A user's mistake is one line on
+standard error and exit status 1 (2 for a wrong command line), never a traceback.
+"""
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from rose.config import ConfigError, Dtype, LoadFormat
+from rose.options import Device, EngineOptions, QuantizationChoice
+from rose.protocol import EngineDeadError, SamplingParams, UserError
+from rose.version import __version__
+
+if TYPE_CHECKING:
+    from rose.engine.engine import Engine
+
+Command = Callable[..., object]
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Turn what a user can mend into one clear line."""
+    try:
+        yield
+    except (UserError, EngineDeadError) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise click.ClickException(f"{where}{error.strerror or error}") from None
+
+
+class _Commands(click.Group):
+    """A group whose commands report a user's mistakes in one line."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        with _one_line_errors():
+            return super().invoke(ctx)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rose")
+def main() -> None:
+    """Rose serves OpenAI's gpt-oss models. MODEL is a checkpoint folder or a Hugging Face id."""
+
+
+def _choice(literal: object) -> click.Choice[str]:
+    return click.Choice(list(get_args(literal)))
+
+
+# One parameter a field of EngineOptions, under the field's name.
+_ENGINE_PARAMETERS: dict[str, Callable[[Command], Command]] = {
+    "model": click.argument("model"),
+    "served_name": click.option(
+        "--served-name", help="Name that clients ask for.  [default: MODEL]"
+    ),
+    "quantization": click.option(
+        "--quantization",
+        type=_choice(QuantizationChoice),
+        help="How experts are stored and multiplied; auto: as the checkpoint has them.",
+    ),
+    "dtype": click.option("--dtype", type=_choice(Dtype), help="Of all that is not quantised."),
+    "device": click.option("--device", type=_choice(Device)),
+    "load_format": click.option(
+        "--load-format", type=_choice(LoadFormat), help="dummy: random weights of the right shape."
+    ),
+    "block_size": click.option("--block-size", type=int, help="Tokens a KV block."),
+    "chunk_size": click.option(
+        "--chunk-size", type=int, help="The most tokens that one sequence computes in a step."
+    ),
+    "max_num_seqs": click.option("--max-num-seqs", type=int, help="Sequences in a step."),
+    "max_batched_tokens": click.option("--max-batched-tokens", type=int, help="Tokens in a step."),
+    "max_model_len": click.option(
+        "--max-model-len", type=int, help="Longest sequence in tokens.  [default: what fits]"
+    ),
+    "prefix_cache": click.option("--prefix-cache/--no-prefix-cache"),
+    "one_ahead": click.option(
+        "--one-ahead/--no-one-ahead", help="Schedule a step while the device runs the last one."
+    ),
+    "priority_aging": click.option(
+        "--priority-aging", type=int, help="Arrivals that one level of priority is worth."
+    ),
+    "kv_cache_bytes": click.option(
+        "--kv-cache-bytes", type=int, help="Memory for the KV cache.  [default: measured]"
+    ),
+    "num_blocks": click.option(
+        "--num-blocks",
+        type=int,
+        nargs=2,
+        metavar="FULL SLIDING",
+        help="KV blocks of full and sliding layers, instead of --kv-cache-bytes.",
+    ),
+    "seed": click.option("--seed", type=int, help="Of the engine's own random choices."),
+}
+
+
+def engine_options(command: Command) -> Command:
+    """Give a command MODEL and the engine's options, as one `options: EngineOptions`."""
+
+    @functools.wraps(command)
+    def run(*args: object, **values: object) -> object:
+        chosen = {name: values.pop(name) for name in _ENGINE_PARAMETERS}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        with _one_line_errors():
+            options = EngineOptions(**given)  # type: ignore[arg-type]  # click checked the types
+        return command(*args, options=options, **values)
+
+    decorated: Command = run
+    defaults = EngineOptions(model="")
+    for name, parameter in reversed(_ENGINE_PARAMETERS.items()):
+        decorated = parameter(decorated)
+        option = decorated.__click_params__[-1]  # type: ignore[attr-defined]
+        value = getattr(defaults, name, None)
+        if name != "model" and value is not None:
+            option.default, option.show_default = value, True
+    return decorated
+
+
+def engine_arguments(options: EngineOptions) -> list[str]:
+    """The command line that `engine_options` reads back as the same options."""
+    words: list[str] = []
+    for name in _ENGINE_PARAMETERS:
+        value, flag = getattr(options, name), "--" + name.replace("_", "-")
+        if name == "model" or value is None:
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        elif isinstance(value, tuple):
+            words += [flag, *map(str, value)]
+        else:
+            words += [flag, str(value)]
+    return [*words, "--", options.model]
+
+
+def _read_prompts(tokens: str | None, tokens_file: Path | None) -> tuple[list[list[int]], bool]:
+    """The prompts, and whether they came as an array of arrays."""
+    if (tokens is None) == (tokens_file is None):
+        raise click.UsageError("give either --tokens 1,2,3 or --tokens-file FILE")
+    if tokens is not None:
+        try:
+            return [[int(word) for word in tokens.split(",")]], False
+        except ValueError:
+            raise click.UsageError(
+                f"--tokens must be ids separated by commas; got {tokens!r}"
+            ) from None
+    assert tokens_file is not None
+    try:
+        found = json.loads(tokens_file.read_text())
+    except ValueError as error:
+        raise ConfigError(f"{tokens_file} is not valid JSON: {error}") from None
+    nested = isinstance(found, list) and any(isinstance(item, list) for item in found)
+    prompts = found if nested else [found]
+    for prompt in prompts:
+        if not isinstance(prompt, list) or any(type(token) is not int for token in prompt):
+            raise ConfigError(
+                f"{tokens_file} must hold a JSON array of token ids or an array of such arrays"
+            )
+    if not prompts:
+        raise ConfigError(f"{tokens_file} holds no prompt")
+    return prompts, nested
+
+
+_tokens = click.option("--tokens", metavar="IDS", help="One prompt: ids separated by commas.")
+_tokens_file = click.option(
+    "--tokens-file",
+    type=click.Path(path_type=Path),
+    help="A JSON array of ids, or of such arrays.",
+)
+
+
+@main.command()
+@engine_options
+@_tokens
+@_tokens_file
+@click.option("--max-tokens", type=int, default=128, show_default=True)
+@click.option("--min-tokens", type=int, default=0)
+@click.option("--temperature", type=float, default=0.0, show_default="0, greedy")
+@click.option("--top-k", type=int, default=0, help="0: all.")
+@click.option("--top-p", type=float, default=1.0)
+@click.option("--min-p", type=float, default=0.0)
+@click.option("--sampling-seed", type=int, help="Makes sampling reproducible.")
+@click.option("--n", type=int, default=1, help="Samples a prompt.")
+@click.option("--ignore-eos", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def generate(
+    options: EngineOptions,
+    tokens: str | None,
+    tokens_file: Path | None,
+    max_tokens: int,
+    min_tokens: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    sampling_seed: int | None,
+    n: int,
+    ignore_eos: bool,
+    as_json: bool,
+) -> None:
+    """Continue prompts of token ids; prints the new ids."""
+    prompts, _ = _read_prompts(tokens, tokens_file)
+    sampling = SamplingParams(
+        n=n,
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=sampling_seed,
+        ignore_eos=ignore_eos,
+    )
+    from rose.llm import LLM
+
+    with LLM.from_options(options) as llm:
+        results = llm.generate(prompts, sampling, progress=len(prompts) > 1)
+    for number, result in enumerate(results):
+        for output in result.outputs:
+            if as_json:
+                fields: dict[str, object] = {"prompt": number, "index": output.index}
+                fields["token_ids"] = output.token_ids
+                fields["finish_reason"] = output.finish_reason
+                click.echo(json.dumps(fields))
+            else:
+                click.echo(",".join(map(str, output.token_ids)))
+
+
+@main.command()
+@engine_options
+@_tokens
+@_tokens_file
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Safetensors to write.")
+def score(options: EngineOptions, tokens: str | None, tokens_file: Path | None, out: Path) -> None:
+    """Write the float32 logits [tokens, vocabulary] of every position of a prompt.
+
+    The tensor is named `logits`; for an array of prompts, `logits.0`, `logits.1`, ...
+    """
+    prompts, nested = _read_prompts(tokens, tokens_file)
+    if not out.parent.is_dir():
+        raise ConfigError(f"{out.parent} is no folder; make it first, or choose another --out")
+    from safetensors.torch import save_file
+
+    from rose.llm import LLM
+    from rose.progress import Progress
+
+    with LLM.from_options(options) as llm:
+        llm.check(prompts)
+        with Progress("scoring", total=len(prompts), unit="prompts") as progress:
+            tensors = {}
+            for number, prompt in enumerate(prompts):
+                tensors[f"logits.{number}" if nested else "logits"] = llm.score(prompt)
+                progress.advance()
+    unfinished = out.with_name(out.name + ".tmp")
+    try:
+        save_file(tensors, unfinished)
+        unfinished.replace(out)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@main.command()
+@click.argument("source")
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--format", "target_format", type=click.Choice(["fp8"]), required=True)
+def convert(source: str, target: Path, target_format: str) -> None:
+    """Convert the checkpoint SOURCE (folder or Hugging Face id) into the new folder TARGET.
+
+    It can be interrupted and run again: finished shards are kept.
+    """
+    from rose.convert import convert_checkpoint
+    from rose.models.hub import find_checkpoint
+
+    report = convert_checkpoint(find_checkpoint(source), target, format=target_format)
+    click.echo(report.summary())
+
+
+@main.command()
+@engine_options
+@click.option("--endpoint", required=True, help="ZeroMQ address to bind: ipc://... or tcp://...")
+@click.option("--parent-pid", type=int, hidden=True)
+def engine(options: EngineOptions, endpoint: str, parent_pid: int | None) -> None:
+    """Run an engine process alone; `rose serve` starts one by itself."""
+    from rose.engine.loop import run_engine_process
+
+    def make_engine() -> "Engine":
+        from rose.engine.start import start_engine
+
+        return start_engine(options.resolve())
+
+    sys.exit(run_engine_process(endpoint, make_engine, parent_pid=parent_pid))
+
+
+@main.command()
+@engine_options
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option("--drain-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
+def serve(options: EngineOptions, host: str, port: int, drain_seconds: float) -> None:
+    """Serve MODEL over an OpenAI-compatible HTTP API, until ^C."""
+    from rose.models.hub import find_checkpoint
+    from rose.server.serve import ServeOptions, bind
+    from rose.server.serve import serve as serve_http
+
+    sock = bind(host, port)
+    name = options.served_name or options.model
+    # Downloads show their progress here, before there is an engine process.
+    local = replace(options, model=str(find_checkpoint(options.model)), served_name=name)
+
+    def engine_command(endpoint: str) -> list[str]:
+        own = ["--endpoint", endpoint, "--parent-pid", str(os.getpid())]
+        return [sys.executable, "-m", "rose.cli", "engine", *own, *engine_arguments(local)]
+
+    serve_http(sock, engine_command, ServeOptions(drain_s=drain_seconds))
+
+
+if __name__ == "__main__":
+    main()
