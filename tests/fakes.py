@@ -134,6 +134,8 @@ class FakeExecutor:
         self.fail_at_step = fail_at_step
         self.is_shut_down = False
         self.num_rows = 0
+        self.most_tokens = 0  # of any step
+        self.most_rows = 0
         self._queue: deque[FakeHandle] = deque()
         self._slots: dict[int, _Slot] = {}
         self._next_step_id = 0
@@ -155,6 +157,8 @@ class FakeExecutor:
         assert step.step_id == self._next_step_id, "steps come out of order"
         self._next_step_id += 1
         self._check_step(step)
+        self.most_tokens = max(self.most_tokens, step.num_tokens)
+        self.most_rows = max(self.most_rows, len(step.sequences))
         handle = FakeHandle(self, step)
         self._queue.append(handle)
         return handle

@@ -100,6 +100,18 @@ def test_decodes_run_whatever_the_prompts():
         driver.update(step)
 
 
+def test_decodes_keep_their_token_behind_a_prompt_that_goes_first():
+    driver = Driver(max_num_seqs=4, max_batched_tokens=8, chunk_size=8)
+    driver.add("a", [1])
+    driver.add("b", [2])
+    driver.update(driver.schedule())
+    driver.add("urgent", [3] * 20, priority=-1)
+    assert shape(driver.schedule())[2] == (0, 6, False)
+    step = driver.schedule()
+    assert driver.names(step) == ["urgent", "a", "b"]
+    assert [row.num_tokens for row in step.sequences] == [6, 1, 1]
+
+
 def test_a_chunk_cut_to_crumbs_waits():
     driver = Driver(max_batched_tokens=16, chunk_size=16)  # an even share is 4 tokens
     driver.add("a", 14)

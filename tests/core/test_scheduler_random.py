@@ -59,9 +59,10 @@ class Scenario:
             rng.random() < 0.85,
         )
         self.ids_per_step = 1 if limits.one_ahead else rng.choice([1, 1, 3])
-        executor = FakeExecutor(VOCAB, self.ids_per_step)
+        self.executor = FakeExecutor(VOCAB, self.ids_per_step)
+        self.limits = limits
         self.engine = fake_engine(
-            executor, scheduler=limits, cache=cache, max_model_len=self.longest, eos=EOS
+            self.executor, scheduler=limits, cache=cache, max_model_len=self.longest, eos=EOS
         )
         self.stems = [[rng.randrange(VOCAB) for _ in range(40)] for _ in range(3)]
         self.live: dict[str, Tracked] = {}
@@ -162,7 +163,7 @@ class Scenario:
         assert self.step - tracked.arrival_step <= bound
 
     def run(self, steps: int) -> None:
-        rng, rate = self.rng, self.rng.choice([0.05, 0.2, 0.5])
+        rng, rate = self.rng, self.rng.choice([0.1, 0.3, 0.9])
         while self.step < steps:
             if len(self.live) < MAX_LIVE and rng.random() < rate:
                 self.add()
@@ -174,6 +175,8 @@ class Scenario:
             assert self.step < steps + bound, f"starved: {list(self.live)}"
             self.run_step()
         assert not self.live
+        assert self.executor.most_tokens <= self.limits.max_batched_tokens
+        assert self.executor.most_rows <= self.limits.max_num_seqs
         stats = self.engine.stats()
         assert stats.kv_blocks_used == (0, 0)
         assert (stats.running, stats.waiting) == (0, 0)
