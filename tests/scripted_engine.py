@@ -6,7 +6,7 @@ Sampled ids are printable ASCII in the tiny tokenizer's order, whatever the voca
 import argparse
 import time
 
-from rose.config import CacheConfig
+from rose.config import CacheConfig, ConfigError
 from rose.engine.front_ends import Timing
 from rose.engine.loop import run_engine_process
 from tests.fakes import FakeExecutor, fake_engine
@@ -44,7 +44,7 @@ def main() -> int:
     def make_engine():
         time.sleep(args.load_s)
         if args.fail_load:
-            raise ValueError(args.fail_load)
+            raise ConfigError(args.fail_load)
         executor = PacedExecutor(args.step_s, args.fail_at_step)
         cache = CacheConfig(block_size=16, num_blocks=(512, 256), window=8)
         engine = fake_engine(executor, cache=cache, max_model_len=MAX_MODEL_LEN, eos=(EOS,))

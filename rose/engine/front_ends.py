@@ -270,8 +270,6 @@ def _bind(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[
     socket.set(zmq.RCVHWM, 0)
     # Sending to a front end whose connection closed is an error, so its end shows at once.
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # A front end that reconnects takes its identity over from the broken connection.
-    socket.set(zmq.ROUTER_HANDOVER, 1)
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:

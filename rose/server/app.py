@@ -144,7 +144,8 @@ async def _complete(front_end: FrontEnd, request: Request, body: CompletionReque
         if not body.stream:
             answer = await unless_client_leaves(request, _whole(call, generation, timer))
             return Response(answer, media_type="application/json")
-        # Until the engine's first answer a refusal is still an HTTP status of its own.
+        # Until the engine's first answer a refusal is still an HTTP status of its own. (Of several
+        # prompts, one may be refused after another began: then the stream ends with the error.)
         first = await unless_client_leaves(request, _next(generation))
         streaming = True
         return EventStream(_events(call, generation, timer, first), end)

@@ -8,7 +8,6 @@ answers at the endpoint again.
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 from types import TracebackType
@@ -80,11 +79,10 @@ class EngineClient:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._socket.set(zmq.IDENTITY, b"F" + uuid.uuid4().bytes)
+        # No identity: after a broken connection this is a new front end to the engine, with a new
+        # session, so that what was lost on the way shows.
         self._socket.set(zmq.SNDHWM, 0)
         self._socket.set(zmq.RCVHWM, 0)
-        # Nothing is queued for an engine that is not there: it would meet the next one.
-        self._socket.set(zmq.IMMEDIATE, 1)
         self._socket.set(zmq.RECONNECT_IVL, 50)
         self._socket.set(zmq.RECONNECT_IVL_MAX, 1000)
         self._socket.connect(self.endpoint)
@@ -134,13 +132,12 @@ class EngineClient:
         for request in requests:
             self._generations[request.request_id] = generation
         try:
-            if all([self._send(request) for request in requests]):
-                return generation
+            for request in requests:
+                self._send(request)
         except wire.WireError as error:
             generation.close()
             raise InvalidRequestError(str(error)) from None
-        generation.close()
-        raise EngineDeadError("there is no connection to the engine")
+        return generation
 
     async def submit(self, request: Request) -> AsyncIterator[RequestOutput]:
         """Submit one request and yield its outputs. Closing the iterator aborts the request.
@@ -174,15 +171,10 @@ class EngineClient:
         if self._generations.pop(request_id, None) is not None and abort:
             self._send(Abort(request_id))
 
-    def _send(self, message: wire.Message) -> bool:
-        """Send without ever waiting; False: there is no connection to an engine."""
-        # Without a high-water mark nothing but a missing connection keeps a message back, so the
-        # future is done already.
-        sent = asyncio.ensure_future(self._socket.send_multipart(wire.encode(message), zmq.NOBLOCK))
-        error = sent.exception()
-        if error is not None and not isinstance(error, zmq.Again):
-            raise error
-        return error is None
+    def _send(self, message: wire.Message) -> None:
+        # Without a high-water mark this never waits. What is sent while there is no connection
+        # reaches the next engine: Hellos, and requests each with its abort behind it.
+        self._socket.send_multipart(wire.encode(message), zmq.NOBLOCK)
 
     async def _listen(self) -> None:
         while True:
@@ -240,9 +232,11 @@ class EngineClient:
         while True:
             self._send(Hello())
             before = time.monotonic()
-            await asyncio.sleep(self._hello_interval_s)
+            silent = before - self.heard_at > self._dead_after_s
+            interval_s = self._hello_interval_s * (10 if silent else 1)  # they may queue up
+            await asyncio.sleep(interval_s)
             now = time.monotonic()
-            late_s = now - before - self._hello_interval_s
+            late_s = now - before - interval_s
             if late_s > self._dead_after_s / 4:
                 self.heard_at = now  # this process slept; the engine's messages wait unread
             silent_s = now - self.heard_at

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from rose.protocol import EngineDeadError
+from rose.protocol import EngineDeadError, UserError
 from rose.server.serve import ServeOptions, bind, serve
 
 SCRIPTED_ENGINE = Path(__file__).resolve().parents[1] / "scripted_engine.py"
@@ -25,7 +25,7 @@ def main() -> int:
             tokenizer_folder=args.tokenizer_folder, drain_s=args.drain_s, dead_after_s=5.0
         )
         serve(sock, lambda end: [sys.executable, str(SCRIPTED_ENGINE), end, *flags], options)
-    except (EngineDeadError, OSError) as error:
+    except (UserError, EngineDeadError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     return 0

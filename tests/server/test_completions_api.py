@@ -187,7 +187,6 @@ REFUSED = [
     ({"prompt": [265]}, "prompt", "265"),
     ({"prompt": [-1]}, "prompt", "-1"),
     ({"prompt": [1] * 3000}, "prompt", "3000 tokens"),
-    ({"prompt": [[1], [999]]}, "prompt", "999"),
     ({"max_tokens": 4000}, "max_tokens", "4000"),
     ({"max_tokens": 0}, "max_tokens", "at least 1"),
     ({"max_tokens": -1}, "max_tokens", "at least 1"),
@@ -238,6 +237,16 @@ def test_bodies_that_are_no_request(server, body):
     response = httpx.post(server.url + "/v1/completions", content=body)
     assert response.status_code == 400
     assert "JSON" in response.json()["error"]["message"] or "body" in response.text
+
+
+def test_one_bad_prompt_among_several_fails_them_all(server):
+    body = {"prompt": [[1], [999]], "max_tokens": 1500}
+    assert server.post(**body).json()["error"]["param"] == "prompt"
+    # The good one may have begun to stream before the bad one is refused.
+    streamed = server.post(**body, stream=True).text
+    error = streamed.rstrip().rsplit("data: ", 1)[-1]
+    assert json.loads(error)["error"]["param"] == "prompt"
+    eventually(lambda: server.running() == 0)
 
 
 def test_usage_in_a_stream_needs_a_stream(server):
