@@ -132,10 +132,8 @@ class Scheduler:
             # One that has left has no computed positions, so this does nothing for it.
             self.blocks.register(sequence.table, sequence.token_ids, sequence.num_computed)
         self._chunked.clear()
-        preemptions = self._counters.preemptions
         self._schedule_running(step)
-        if self._counters.preemptions == preemptions:
-            self._admit_waiting(step)
+        self._admit_waiting(step)
         if step.sequences:
             self._next_step_id += 1
             self._counters.steps += 1
