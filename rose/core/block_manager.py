@@ -50,6 +50,7 @@ class BlockManager:
     """Gives blocks to sequences and takes them back, in both KV groups."""
 
     def __init__(self, cache: CacheConfig) -> None:
+        self._cache = cache
         self.block_size = cache.block_size
         self.window = cache.window
         self.prefix_cache = cache.prefix_cache
@@ -106,6 +107,26 @@ class BlockManager:
             parent = digests[-1] if digests else b""
             # Not Python's hash(): a client could then craft prompts that pass for another's.
             digests.append(blake2b(parent + ids.tobytes(), digest_size=DIGEST_BYTES).digest())
+
+    def still_to_come(
+        self, length: int, prefix: int, num_tokens: int, chunk_size: int
+    ) -> tuple[int, int]:
+        """Blocks that a sequence will need beyond its first step, until all its tokens ran.
+
+        Args:
+            length: all tokens of the sequence.
+            prefix: tokens taken from the prefix cache.
+            num_tokens: tokens of its first step.
+            chunk_size: the most tokens of any later step.
+
+        Returns:
+            By group; in the sliding group, what it holds at most less what the first step takes.
+        """
+        end = self.blocks_for(prefix + num_tokens)
+        full = self.blocks_for(length) - end
+        held = end - self._first_visible(prefix)
+        most = self._cache.windowed_blocks(min(chunk_size, length - prefix))
+        return full, min(full, max(0, most - held))
 
     def admit(
         self, table: BlockTable, prefix: int, num_tokens: int, reserve: tuple[int, int]

@@ -9,7 +9,7 @@ steps run in the order in which they are enqueued.
 
 from bisect import insort
 
-from rose.config import CacheConfig, ConfigError, SchedulerConfig
+from rose.config import FULL, SLIDING, CacheConfig, ConfigError, SchedulerConfig
 from rose.core.block_manager import BlockManager
 from rose.core.block_pool import IntegrityError
 from rose.core.sequence import Sequence, SequenceStatus
@@ -39,7 +39,7 @@ class Scheduler:
             raise ConfigError(
                 f"a chunk of {self.chunk_size} tokens needs "
                 f"{cache.windowed_blocks(self.chunk_size)} blocks of the sliding group, which has "
-                f"{cache.num_blocks[1]}: make the chunk size smaller or the cache larger"
+                f"{cache.num_blocks[SLIDING]}: make the chunk size smaller or the cache larger"
             )
         self.blocks = BlockManager(cache)
         self._cache = cache
@@ -48,7 +48,8 @@ class Scheduler:
         # A chunk cut smaller than this by the budget waits for a later step. A sequence's even
         # share of the budget always passes, so the first in order never waits.
         self._least_chunk = min(cache.block_size, self._budget // config.max_num_seqs)
-        self._watermark = tuple(max(1, count // WATERMARK) for count in cache.num_blocks)
+        full, sliding = cache.num_blocks
+        self._watermark = (max(1, full // WATERMARK), max(1, sliding // WATERMARK))
         self._free_slots = list(range(config.max_num_seqs - 1, -1, -1))
         self._num_slots = config.max_num_seqs
         self._sequences: dict[int, Sequence] = {}
@@ -216,9 +217,10 @@ class Scheduler:
         if not count:
             return False
         # Room for the rest of its tokens too, or it would soon be preempted.
-        rest = blocks.blocks_for(length) - blocks.blocks_for(prefix + count)
-        full, sliding = self._watermark if self._running else (0, 0)
-        new_blocks = blocks.admit(table, prefix, count, (full + rest, sliding))
+        rest = blocks.still_to_come(length, prefix, count, self.chunk_size)
+        spare = self._watermark if self._running else (0, 0)
+        reserve = (rest[FULL] + spare[FULL], rest[SLIDING] + spare[SLIDING])
+        new_blocks = blocks.admit(table, prefix, count, reserve)
         if new_blocks is None:
             return False
         self._waiting.pop()
@@ -354,9 +356,9 @@ class Scheduler:
         for sequence in live:
             table = sequence.table
             held = 0 if sequence.status is not SequenceStatus.RUNNING else sequence.num_computed
-            if len(table.groups[0]) != self.blocks.blocks_for(held):
+            if len(table.groups[FULL]) != self.blocks.blocks_for(held):
                 raise IntegrityError(
-                    f"sequence {sequence.sequence_id} has {len(table.groups[0])} blocks for "
+                    f"sequence {sequence.sequence_id} has {len(table.groups[FULL])} blocks for "
                     f"{held} positions"
                 )
 

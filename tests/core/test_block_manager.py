@@ -135,6 +135,24 @@ def test_admission_that_does_not_fit_changes_nothing():
     manager.check_integrity([table])
 
 
+@pytest.mark.parametrize(
+    ("length", "prefix", "first", "chunk", "wanted"),
+    [
+        (4, 0, 4, 16, (0, 0)),
+        (40, 0, 40, 40, (0, 0)),
+        # 8 of 40 tokens run: 8 more blocks; a chunk of 8 never holds more than 5 sliding ones.
+        (40, 0, 8, 8, (8, 3)),
+        (12, 0, 8, 8, (1, 1)),
+        # From position 16 the window begins in block 2: blocks 2 and 3 are shared.
+        (40, 16, 8, 8, (4, 1)),
+        # The budget cut the first chunk; later ones are larger.
+        (40, 0, 2, 16, (9, 6)),
+    ],
+)
+def test_blocks_still_to_come(length, prefix, first, chunk, wanted):
+    assert make().still_to_come(length, prefix, first, chunk) == wanted
+
+
 def test_growth_that_does_not_fit_changes_nothing():
     manager = make(num_blocks=(3, 8))
     table = run_prompt(manager, list(range(12)))

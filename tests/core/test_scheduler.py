@@ -253,6 +253,19 @@ def test_admission_beside_others_leaves_the_watermark_free():
         assert driver.names(driver.schedule()) == ["a", "b"][: 1 + admitted]
 
 
+def test_a_prompt_waits_until_its_window_fits_and_not_only_its_first_chunk():
+    cache = CacheConfig(block_size=4, num_blocks=(64, 6), window=8)
+    driver = Driver(cache, chunk_size=4)
+    driver.add("a", [1] * 16)
+    driver.update(driver.schedule())
+    driver.add("b", [2] * 16)
+    # b takes 1 sliding block at first and 4 before long; beside a, 1 more stays free.
+    assert driver.names(driver.schedule()) == ["a"]
+    assert driver.names(driver.schedule()) == ["a"]
+    driver.scheduler.abort("a")
+    assert driver.names(driver.schedule()) == ["b"]
+
+
 def test_alone_a_sequence_may_take_the_whole_cache():
     driver = Driver(CacheConfig(block_size=4, num_blocks=(4, 64), window=8))
     driver.add("a", 15)
