@@ -8,25 +8,39 @@ Names are loaded on first use, so that the front end can import ``rose.protocol`
 without torch.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rose.version import __version__
 
 if TYPE_CHECKING:
     from rose.llm import LLM, AsyncLLM
+    from rose.options import EngineOptions
     from rose.protocol import FinishReason, RequestOutput, SamplingParams
 
-__all__ = ["LLM", "AsyncLLM", "FinishReason", "RequestOutput", "SamplingParams", "__version__"]
+_HOMES = {
+    "LLM": "rose.llm",
+    "AsyncLLM": "rose.llm",
+    "EngineOptions": "rose.options",
+    "FinishReason": "rose.protocol",
+    "RequestOutput": "rose.protocol",
+    "SamplingParams": "rose.protocol",
+}
+
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "EngineOptions",
+    "FinishReason",
+    "RequestOutput",
+    "SamplingParams",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
-    if name in {"LLM", "AsyncLLM"}:
-        import rose.llm
-
-        return getattr(rose.llm, name)
-    if name in {"FinishReason", "RequestOutput", "SamplingParams"}:
-        import rose.protocol
-
-        return getattr(rose.protocol, name)
-    raise AttributeError(f"module 'rose' has no attribute {name!r}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rose' has no attribute {name!r}")
+    return getattr(import_module(home), name)
