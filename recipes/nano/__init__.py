@@ -1,0 +1,1 @@
+"""rose-nano: its corpus, training, export and evaluation."""
