@@ -1,57 +1,9 @@
-"""Attention with sinks over a paged KV cache: the batch's description, and dispatch."""
-
-from dataclasses import dataclass
+"""Attention with sinks over a paged KV cache: which implementation serves a batch."""
 
 import torch
 
 from rose.kernels import reference_attention
-
-
-@dataclass(frozen=True, slots=True)
-class KVGroupBatch:
-    """Where one KV group's keys and values of this batch lie.
-
-    Attributes:
-        slot_mapping: int64 [tokens]; block * block_size + offset at which each token's K and V go.
-        block_tables: int32 [sequences, blocks]; only entries that a query can see are valid.
-        window: keys that a query sees, its own included; None: all before it.
-    """
-
-    slot_mapping: torch.Tensor
-    block_tables: torch.Tensor
-    window: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionBatch:
-    """A mix of prompt chunks and decode rows, one after the other in the token dimension.
-
-    Attributes:
-        query_start: int32 [sequences + 1]; sequence i's queries are rows
-            query_start[i] : query_start[i + 1].
-        kv_len: int32 [sequences]; keys of each sequence, this step's included, so that its last
-            query stands at position kv_len - 1.
-        query_lens, kv_lens: the same on the host, for kernels that choose a launch by them.
-        groups: one entry a KV group (FULL, SLIDING).
-    """
-
-    query_start: torch.Tensor
-    kv_len: torch.Tensor
-    query_lens: list[int]
-    kv_lens: list[int]
-    groups: tuple[KVGroupBatch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LayerKV:
-    """One layer's cache.
-
-    Attributes:
-        key, value: model dtype [blocks, block_size, kv_heads, head_dim].
-    """
-
-    key: torch.Tensor
-    value: torch.Tensor
+from rose.kernels.paged_kv import AttentionBatch, LayerKV
 
 
 def paged_attention(

@@ -8,17 +8,11 @@ Sequences that run one token (decode rows) are computed together; longer ones (p
 by one in tiles of queries, so that memory grows with the number of keys and not with its square.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
+from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch, LayerKV
 from rose.kernels.reference import Tolerance
-
-if TYPE_CHECKING:
-    from rose.kernels.attention import AttentionBatch, KVGroupBatch, LayerKV
 
 # Probabilities may be rounded before they meet the values, as tensor cores need it.
 ATTENTION_TOLERANCE = Tolerance(1e-5, 2**-7)

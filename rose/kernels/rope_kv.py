@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from rose.kernels import reference
-from rose.kernels.attention import LayerKV
+from rose.kernels.paged_kv import LayerKV
 
 
 def rope_write_kv(

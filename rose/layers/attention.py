@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from rose.kernels.attention import AttentionBatch, LayerKV, paged_attention
+from rose.kernels.attention import paged_attention
+from rose.kernels.paged_kv import AttentionBatch, LayerKV
 from rose.kernels.rope_kv import rope_write_kv
 from rose.layers.linear import Linear
 from rose.quant.scheme import QuantScheme

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rose.config import FULL, SLIDING, ModelConfig
 from rose.core.mapping import ParallelMapping
-from rose.kernels.attention import AttentionBatch, LayerKV
+from rose.kernels.paged_kv import AttentionBatch, LayerKV
 from rose.layers.attention import Attention
 from rose.layers.embedding import Embedding
 from rose.layers.linear import Head

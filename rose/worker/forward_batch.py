@@ -10,7 +10,7 @@ from torch import Tensor
 from rose.config import FULL, SLIDING, CacheConfig
 from rose.core.step import NewSequence, SchedulerOutput
 from rose.decoders.decoder import SampleRows
-from rose.kernels.attention import AttentionBatch, KVGroupBatch
+from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch
 from rose.worker.token_pool import TokenPool
 from rose.worker.upload import Staging
 

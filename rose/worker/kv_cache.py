@@ -3,7 +3,7 @@
 import torch
 
 from rose.config import FULL, SLIDING, CacheConfig, ModelConfig
-from rose.kernels.attention import LayerKV
+from rose.kernels.paged_kv import LayerKV
 
 
 def block_bytes(model: ModelConfig, block_size: int, dtype: torch.dtype) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from rose.core.step import ScheduledSequence, SchedulerOutput
 from rose.decoders.decoder import Decoder
 from rose.kernels import sampling
-from rose.kernels.attention import LayerKV
+from rose.kernels.paged_kv import LayerKV
 from rose.models.gpt_oss import GptOss
 from rose.worker.forward_batch import BatchBuilder, ForwardBatch
 from rose.worker.sampler import Sampler, SlotParams

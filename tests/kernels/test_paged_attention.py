@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from rose.kernels import reference_attention
-from rose.kernels.attention import AttentionBatch, KVGroupBatch, LayerKV, paged_attention
+from rose.kernels.attention import paged_attention
+from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch, LayerKV
 from rose.kernels.reference_attention import ATTENTION_TOLERANCE
 
 DTYPES = [torch.float32, torch.bfloat16]

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from rose.kernels.attention import LayerKV
 from rose.kernels.norm import rms_norm
+from rose.kernels.paged_kv import LayerKV
 from rose.kernels.reference import (
     COMBINE_TOLERANCE,
     NORM_TOLERANCE,

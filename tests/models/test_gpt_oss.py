@@ -10,7 +10,7 @@ from transformers import GptOssConfig, GptOssForCausalLM
 
 from rose.config import FULL, ModelConfig
 from rose.core.mapping import ParallelMapping
-from rose.kernels.attention import AttentionBatch, KVGroupBatch, LayerKV
+from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch, LayerKV
 from rose.kernels.quantize import dequantize_mxfp4, quantize_mxfp4
 from rose.models.gpt_oss import GptOss
 from rose.quant import quant_scheme

@@ -1,1 +1,0 @@
-"""Collectives of one group of ranks."""
