@@ -50,7 +50,10 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rose")
 def main() -> None:
-    """Rose serves OpenAI's gpt-oss models. MODEL is a checkpoint folder or a Hugging Face id."""
+    """Rose serves OpenAI's gpt-oss models.
+
+    MODEL is nano (comes with Rose), a checkpoint folder or a Hugging Face id.
+    """
 
 
 def _choice(literal: object) -> click.Choice[str]:
@@ -306,12 +309,13 @@ def engine(options: EngineOptions, endpoint: str, parent_pid: int | None) -> Non
 @click.option("--drain-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 def serve(options: EngineOptions, host: str, port: int, drain_seconds: float) -> None:
     """Serve MODEL over an OpenAI-compatible HTTP API, until ^C."""
+    from rose.models.builtin import served_name as default_name
     from rose.models.hub import find_checkpoint
     from rose.server.serve import ServeOptions, bind
     from rose.server.serve import serve as serve_http
 
     sock = bind(host, port)
-    name = options.served_name or options.model
+    name = options.served_name or default_name(options.model)
     # Downloads show their progress here, before there is an engine process.
     local = replace(options, model=str(find_checkpoint(options.model)), served_name=name)
 

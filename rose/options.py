@@ -30,8 +30,9 @@ class EngineOptions:
     """A user's choices; every default is what a user who says nothing gets.
 
     Attributes:
-        model: a checkpoint folder, or a Hugging Face id.
-        served_name: the name that clients ask for; None: the model as given.
+        model: a built-in model ("nano"), a checkpoint folder, or a Hugging Face id.
+        served_name: the name that clients ask for; None: the model as given, or the built-in
+            model's own ("rose-nano").
         quantization: how the experts are stored and multiplied: "bf16", "fp8", "mxfp4", or "auto"
             for what the checkpoint holds.
         dtype: of activations, dense weights and the KV cache: "bfloat16" or "float32".
@@ -112,7 +113,7 @@ class EngineOptions:
         return EngineConfig(
             model=model,
             path=path,
-            served_name=self.served_name or self.model,
+            served_name=self.served_name or _served_name(self.model),
             quantization=cast(Quantization, quantization),
             dtype=cast(Dtype, _DTYPE_NAMES.get(self.dtype, self.dtype)),
             device=device,
@@ -136,6 +137,12 @@ def _find_checkpoint(model: str) -> Path:
     from rose.models.hub import find_checkpoint
 
     return find_checkpoint(model)
+
+
+def _served_name(model: str) -> str:
+    from rose.models.builtin import served_name
+
+    return served_name(model)
 
 
 def _resolve_device(device: str) -> Literal["cpu", "cuda"]:

@@ -1,9 +1,11 @@
-"""Where a checkpoint is: a local folder, or a download from the Hugging Face Hub."""
+"""Where a checkpoint is: inside Rose, a local folder, or a download from the Hugging Face Hub."""
 
+import os
 import re
 from pathlib import Path
 
 from rose.config import ConfigError
+from rose.models.builtin import builtin_checkpoint
 
 ALLOWED = ("*.json", "*.safetensors", "*.jinja", "tokenizer*", "*.tiktoken")
 IGNORED = ("original/*", "metal/*")
@@ -16,15 +18,22 @@ def find_checkpoint(model: str) -> Path:
     A download resumes where an earlier one stopped, and shows its own progress.
 
     Args:
-        model: a folder, or a Hugging Face id such as "openai/gpt-oss-20b".
+        model: a built-in model such as "nano", a folder, or a Hugging Face id such as
+            "openai/gpt-oss-20b".
 
     Raises:
-        ConfigError: there is no such folder, or the Hub cannot be reached or knows no such model.
+        ConfigError: there is no such folder, the Hub cannot be reached or knows no such model, or
+            this installation lacks the built-in one.
     """
+    builtin = builtin_checkpoint(model)
+    if builtin is not None:
+        return builtin
+    if not model:
+        raise ConfigError("the model's name is empty; name a folder or a Hugging Face id")
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
-    if folder.exists():
+    if os.path.exists(folder):
         raise ConfigError(f"{model} is a file; name the folder that holds the checkpoint")
     if not _REPOSITORY.fullmatch(model):
         raise ConfigError(

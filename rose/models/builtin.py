@@ -1,0 +1,33 @@
+"""The models that come with Rose: checkpoints inside the package, found by a short name."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from rose.config import ConfigError
+
+SERVED_NAMES = {"nano": "rose-nano", "nano-draft": "rose-nano-draft"}
+"""The name that clients ask for, of each built-in model."""
+
+
+def builtin_checkpoint(model: str) -> Path | None:
+    """The folder of a built-in model; None if `model` names none.
+
+    A bare name is the built-in model even where a folder is called so; `./nano` is the folder.
+
+    Raises:
+        ConfigError: this installation lacks the model's files.
+    """
+    if model not in SERVED_NAMES:
+        return None
+    folder = Path(str(files("rose"))) / "assets" / model
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"{model} comes with Rose, but this installation lacks its files: {folder} has no "
+            f"config.json; install Rose again, or write ./{model} if you mean a folder"
+        )
+    return folder
+
+
+def served_name(model: str) -> str:
+    """The name under which a model is served if the user chooses none."""
+    return SERVED_NAMES.get(model, model)
