@@ -7,6 +7,7 @@ a token, however characters are split across tokens.
 
 import codecs
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -50,7 +51,9 @@ class TextCodec:
                 f"the tokenizer's decoder is {decoder}; expected ByteLevel, which gpt-oss uses"
             )
         self._tokenizer = tokenizer
-        specials = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
+        added = tokenizer.get_added_tokens_decoder()
+        self._special_ids = {t.content: i for i, t in added.items() if t.special}
+        specials = set(self._special_ids.values())
         byte_of = _byte_of_char()
         self._all_bytes = [
             _token_bytes(tokenizer.id_to_token(i), byte_of) for i in range(_table_size(tokenizer))
@@ -85,6 +88,22 @@ class TextCodec:
         """
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Ids of text that somebody else wrote: `<|start|>` in it is text like any other."""
+        ids: list[int] = self._plain_tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def special_token_id(self, name: str) -> int | None:
+        """Id of a special token; None if the vocabulary has none of that name."""
+        return self._special_ids.get(name)
+
+    @cached_property
+    def _plain_tokenizer(self) -> Tokenizer:
+        # A copy: the switch belongs to the tokenizer, not to a call.
+        plain = Tokenizer.from_str(self._tokenizer.to_str())
+        plain.encode_special_tokens = True
+        return plain
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The whole text of ids; bytes that are no UTF-8 become U+FFFD."""
