@@ -6,7 +6,7 @@ only once the weights are placed and the free memory measured (`CacheConfig.reso
 """
 
 import json
-import math
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -22,6 +22,10 @@ FULL, SLIDING = 0, 1
 """Indices of the two KV groups, in every tuple of groups."""
 
 ARCHITECTURES = ("GptOssForCausalLM",)
+
+MAX_LAYERS = 1024
+MAX_SIZE = 2**31 - 1
+"""Bounds on what a config.json may say, so that a damaged one is an error and not a full memory."""
 
 HARMONY_VOCABULARY = 201088
 HARMONY_STOP_IDS = (200002, 199999, 200012)
@@ -140,7 +144,7 @@ def _read_json(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path} not found: not a checkpoint folder") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{path} must hold a JSON object; found {type(value).__name__}")
@@ -154,18 +158,30 @@ class _ConfigReader:
         self.config = config
         self.source = source
 
-    def integer(self, key: str, *alternatives: str, default: int | None = None) -> int:
+    def integer(
+        self, key: str, *alternatives: str, default: int | None = None, at_most: int = MAX_SIZE
+    ) -> int:
         value = self._get((key, *alternatives), default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ConfigError(f"{self.source}: {key} must be a positive integer; found {value!r}")
+        if value > at_most:
+            raise ConfigError(f"{self.source}: {key} must be at most {at_most}; found {value}")
         return value
 
-    def number(self, key: str, default: float | None = None) -> float:
+    def number(self, key: str, default: float | None = None, *, above: float = 0.0) -> float:
         value = self._get((key,), default)
         ok = isinstance(value, int | float) and not isinstance(value, bool)
-        if not ok or not math.isfinite(cast(float, value)):
-            raise ConfigError(f"{self.source}: {key} must be a number; found {value!r}")
+        # Compared and not converted: an integer may be too large for a float.
+        if not ok or not above < cast(float, value) <= sys.float_info.max:
+            wanted = f"a number above {above:g}"
+            raise ConfigError(f"{self.source}: {key} must be {wanted}; found {value!r}")
         return float(cast(float, value))
+
+    def boolean(self, key: str, default: bool) -> bool:
+        value = self.config.get(key, default)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{self.source}: {key} must be true or false; found {value!r}")
+        return value
 
     def _get(self, keys: tuple[str, ...], default: object) -> object:
         for key in keys:
@@ -177,7 +193,7 @@ class _ConfigReader:
 
     def model(self, generation: dict[str, object]) -> ModelConfig:
         architecture = self._architecture()
-        layers = self.integer("num_hidden_layers")
+        layers = self.integer("num_hidden_layers", at_most=MAX_LAYERS)
         heads, kv_heads = self.integer("num_attention_heads"), self.integer("num_key_value_heads")
         if heads % kv_heads:
             raise ConfigError(
@@ -188,6 +204,10 @@ class _ConfigReader:
         if top > experts:
             raise ConfigError(f"{self.source}: {top} experts a token, but only {experts} experts")
         hidden, inter = self.integer("hidden_size"), self.integer("intermediate_size")
+        head_dim = self.integer("head_dim", default=max(1, hidden // heads))
+        if head_dim % 2:
+            raise ConfigError(f"{self.source}: head_dim must be even (RoPE); found {head_dim}")
+        vocab_size = self.integer("vocab_size")
         return ModelConfig(
             architecture=architecture,
             num_layers=layers,
@@ -195,8 +215,8 @@ class _ConfigReader:
             intermediate_size=inter,
             num_heads=heads,
             num_kv_heads=kv_heads,
-            head_dim=self.integer("head_dim", default=hidden // heads),
-            vocab_size=self.integer("vocab_size"),
+            head_dim=head_dim,
+            vocab_size=vocab_size,
             num_experts=experts,
             experts_per_token=top,
             layer_types=self._layer_types(layers),
@@ -205,10 +225,10 @@ class _ConfigReader:
             rope=self._rope(),
             rms_norm_eps=self.number("rms_norm_eps", 1e-5),
             swiglu_limit=self.number("swiglu_limit", 7.0),
-            attention_bias=bool(self.config.get("attention_bias", True)),
+            attention_bias=self.boolean("attention_bias", True),
             checkpoint_quantization=self._quantization(),
-            eos_token_ids=self._eos(generation),
-            tie_word_embeddings=bool(self.config.get("tie_word_embeddings", False)),
+            eos_token_ids=self._eos(generation, vocab_size),
+            tie_word_embeddings=self.boolean("tie_word_embeddings", False),
         )
 
     def _architecture(self) -> str:
@@ -239,7 +259,7 @@ class _ConfigReader:
             raise ConfigError(f"{self.source}: rope_scaling must be an object; found {scaling!r}")
         kind = scaling.get("rope_type", scaling.get("type", "default"))
         reader = _ConfigReader({**self.config, **scaling}, f"{self.source}: rope_scaling")
-        theta = reader.number("rope_theta", 150000.0)
+        theta = reader.number("rope_theta", 150000.0, above=1.0)
         if kind == "default":
             return RopeConfig(theta, 1.0, 32.0, 1.0, self.integer("max_position_embeddings"), False)
         if kind != "yarn":
@@ -252,7 +272,7 @@ class _ConfigReader:
             original_max_position=reader.integer(
                 "original_max_position_embeddings", "initial_context_length"
             ),
-            truncate=bool(scaling.get("truncate", True)),
+            truncate=reader.boolean("truncate", True),
         )
 
     def _quantization(self) -> str:
@@ -267,12 +287,16 @@ class _ConfigReader:
             )
         return str(method)
 
-    def _eos(self, generation: dict[str, object]) -> tuple[int, ...]:
+    def _eos(self, generation: dict[str, object], vocab_size: int) -> tuple[int, ...]:
         found = generation.get("eos_token_id", self.config.get("eos_token_id"))
         ids = [] if found is None else found if isinstance(found, list) else [found]
-        if any(isinstance(i, bool) or not isinstance(i, int) for i in ids):
-            raise ConfigError(f"{self.source}: eos_token_id must be token ids; found {found!r}")
-        return tuple(ids)
+        good = tuple(i for i in ids if type(i) is int and 0 <= i < vocab_size)
+        if len(good) < len(ids):
+            raise ConfigError(
+                f"{self.source}: eos_token_id must be token ids below vocab_size {vocab_size}; "
+                f"found {found!r}"
+            )
+        return good
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,24 @@ from rose.config import (
     Quantization,
     SchedulerConfig,
 )
+from rose.protocol import SEED_LIMIT
 
 Device = Literal["auto", "cpu", "cuda"]
 QuantizationChoice = Literal["auto", "bf16", "fp8", "mxfp4"]
+
+_MOST = {
+    "block_size": 2**16,
+    "chunk_size": 2**31 - 1,
+    "max_num_seqs": 2**16,
+    "max_batched_tokens": 2**31 - 1,
+    "max_model_len": 2**31 - 1,
+    "priority_aging": 2**31 - 1,
+    "kv_cache_bytes": 2**48,
+}
+"""Beyond these a number is a slip of the hand, and would take the host's memory with it."""
+
+MAX_BLOCKS = 2**28
+"""KV blocks of a group; each is an entry of the block manager's tables."""
 
 _DTYPE_NAMES = {"bf16": "bfloat16", "fp32": "float32"}
 
@@ -78,14 +93,16 @@ class EngineOptions:
         _check_choice("dtype", _DTYPE_NAMES.get(self.dtype, self.dtype), get_args(Dtype))
         _check_choice("device", self.device, get_args(Device))
         _check_choice("load_format", self.load_format, get_args(LoadFormat))
-        if self.block_size < 1:
-            raise ConfigError(f"block_size must be at least 1; got {self.block_size}")
-        for name in ("max_model_len", "kv_cache_bytes"):
+        for name, most in _MOST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, or absent; got {value}")
-        if self.num_blocks is not None and (len(self.num_blocks) != 2 or min(self.num_blocks) < 1):
-            raise ConfigError(f"num_blocks must be two counts of at least 1; got {self.num_blocks}")
+            if value is not None and not _is_integer(value, 1, most):
+                raise ConfigError(f"{name} must be an integer from 1 to {most}; got {value!r}")
+        if self.num_blocks is not None and not _are_counts(self.num_blocks):
+            raise ConfigError(
+                f"num_blocks must be two integers from 1 to {MAX_BLOCKS}; got {self.num_blocks!r}"
+            )
+        if not _is_integer(self.seed, 0, SEED_LIMIT - 1):
+            raise ConfigError(f"seed must be an integer in [0, 2**63); got {self.seed!r}")
         self._scheduler()
 
     def _scheduler(self) -> SchedulerConfig:
@@ -126,6 +143,14 @@ class EngineOptions:
             max_model_len=self.max_model_len,
             seed=self.seed,
         )
+
+
+def _is_integer(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _are_counts(pair: tuple[int, int]) -> bool:
+    return len(pair) == 2 and all(_is_integer(count, 1, MAX_BLOCKS) for count in pair)
 
 
 def _check_choice(name: str, found: str, known: tuple[str, ...]) -> None:

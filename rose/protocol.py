@@ -4,7 +4,7 @@ Only token ids cross this boundary. The types are plain dataclasses of plain val
 encode to MessagePack as they are (`rose.wire`) and import neither torch nor a web framework.
 """
 
-import math
+import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -49,7 +49,10 @@ def _require(condition: bool, param: str, wanted: str, found: object) -> None:
 
 
 def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    # Compared and not converted: an integer may be too large for a float.
+    return -sys.float_info.max <= value <= sys.float_info.max
 
 
 def _integer(value: object) -> bool:

@@ -77,7 +77,19 @@ def test_layer_types_default_to_alternating_from_a_sliding_layer():
         ({"rope_scaling": {"rope_type": "linear"}}, (), "rope type 'linear'"),
         ({"quantization_config": {"quant_method": "awq"}}, (), "quantization method 'awq'"),
         ({"rms_norm_eps": float("nan")}, (), "rms_norm_eps must be a number"),
+        ({"rms_norm_eps": 10**400}, (), "rms_norm_eps must be a number"),
         ({"eos_token_id": "end"}, (), "eos_token_id must be token ids"),
+        ({"eos_token_id": -1}, (), "eos_token_id must be token ids below vocab_size 201088"),
+        ({"eos_token_id": [201088]}, (), "eos_token_id must be token ids below vocab_size 201088"),
+        ({"num_hidden_layers": 10**12}, ("layer_types",), "num_hidden_layers must be at most 1024"),
+        ({"hidden_size": 10**18}, (), "hidden_size must be at most 2147483647"),
+        ({"head_dim": 0}, (), "head_dim must be a positive integer"),
+        ({"head_dim": 15}, (), "head_dim must be even"),
+        ({"sliding_window": 0}, (), "sliding_window must be a positive integer"),
+        ({"num_local_experts": 0}, (), "num_local_experts must be a positive integer"),
+        ({"attention_bias": "false"}, (), "attention_bias must be true or false; found 'false'"),
+        ({"rope_theta": 1}, (), "rope_theta must be a number above 1; found 1"),
+        ({"swiglu_limit": -7.0}, (), "swiglu_limit must be a number above 0"),
     ],
 )
 def test_what_is_wrong_is_named(changes, drop, says):
@@ -89,6 +101,9 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(ConfigError, match=r"config.json not found"):
         ModelConfig.load(tmp_path)
     (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match="not valid JSON"):
+        ModelConfig.load(tmp_path)
+    (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(ConfigError, match="not valid JSON"):
         ModelConfig.load(tmp_path)
     (tmp_path / "config.json").write_text("[]")

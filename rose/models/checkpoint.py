@@ -151,7 +151,7 @@ def _indexed_files(index: Path) -> list[str]:
         value = json.loads(index.read_text())
     except OSError as error:
         raise CheckpointError(f"cannot read {index}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{index} is not valid JSON: {error}") from None
     names = value.get("weight_map") if isinstance(value, dict) else None
     if not isinstance(names, dict) or not names:
@@ -186,9 +186,16 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         header = json.loads(text)
         entries = {k: v for k, v in header.items() if k != "__metadata__"}
         tensors = {k: _stored_tensor(path, 8 + length, v) for k, v in entries.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise CheckpointError(f"{path} is no safetensors file: its header is damaged") from None
-    expected = max((t.offset + t.nbytes for t in tensors.values()), default=8 + length)
+    expected = 8 + length
+    for tensor in sorted(tensors.values(), key=lambda t: (t.offset, t.nbytes)):
+        if tensor.offset != expected:
+            raise CheckpointError(
+                f"{path} is no safetensors file: its tensors overlap or leave holes; download or "
+                "copy it again"
+            )
+        expected += tensor.nbytes
     if size != expected:
         state = "truncated" if size < expected else "damaged"
         raise CheckpointError(

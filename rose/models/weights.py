@@ -4,8 +4,6 @@ At most one placed tensor's source is in host memory beyond the weights themselv
 by one. The module tree that is filled is GptOss's.
 """
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 
@@ -29,19 +27,17 @@ SINK_STD = 1.0
 
 
 @torch.no_grad()
-def load_weights(model: GptOss, folder: Path, config: ModelConfig) -> None:
+def load_weights(model: GptOss, source: WeightSource, config: ModelConfig) -> None:
     """Fill a model from a checkpoint of any layout (`rose.models.layouts`) into its own scheme.
 
     Args:
         model: built from `config`; its storage is overwritten.
-        folder: the checkpoint: config.json beside safetensors files.
+        source: the checkpoint's tensors, accounted for.
         config: from the same folder.
 
     Raises:
-        CheckpointError: a file is missing, unreadable or truncated, or the tensors are not those
-            that the config describes. All but read errors are found before any weight is placed.
+        CheckpointError: a file cannot be read, or shrank.
     """
-    source = WeightSource(folder, config)
     with Progress("Loading weights", total=source.nbytes, unit="B") as progress:
         _Loader(model, source, config, progress).load()
 

@@ -9,10 +9,12 @@ from rose.core.mapping import ParallelMapping
 from rose.core.step import SchedulerOutput
 from rose.decoders.decoder import PlainDecoder
 from rose.models.gpt_oss import GptOss
+from rose.models.layouts import WeightSource
 from rose.models.weights import load_dummy, load_weights
 from rose.quant import quant_scheme
 from rose.worker.forward_batch import BatchBuilder
 from rose.worker.kv_cache import allocate_kv, block_bytes
+from rose.worker.memory import memory_for
 from rose.worker.model_runner import LogitsObserver, ModelRunner
 from rose.worker.sampler import Sampler, SlotParams
 from rose.worker.step_result import PendingStep
@@ -35,17 +37,22 @@ class Worker:
         self._observer = observer
         self._device = torch.device(config.device)
         self._dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
-        self._model = GptOss(
-            config.model,
-            scheme=quant_scheme(config.quantization),
-            mapping=mapping,
-            dtype=self._dtype,
-            device=self._device,
-        )
-        if config.load_format == "dummy":
+        # Before memory is taken: here it shows if the checkpoint is not what its config says.
+        source = None
+        if config.load_format != "dummy":
+            source = WeightSource(config.path, config.model)
+        with memory_for("the weights", "a smaller quantization or a larger device would do"):
+            self._model = GptOss(
+                config.model,
+                scheme=quant_scheme(config.quantization),
+                mapping=mapping,
+                dtype=self._dtype,
+                device=self._device,
+            )
+        if source is None:
             load_dummy(self._model, config.seed)
         else:
-            load_weights(self._model, config.path, config.model)
+            load_weights(self._model, source, config.model)
         self._runner: ModelRunner | None = None
 
     def kv_bytes(self) -> int:
@@ -67,6 +74,11 @@ class Worker:
 
     def allocate(self, cache: CacheConfig, max_model_len: int) -> None:
         """Allocate the KV cache and the slots' state."""
+        remedy = "lower kv_cache_bytes, num_blocks, max_num_seqs or max_model_len"
+        with memory_for("the KV cache and the sequences' state", remedy):
+            self._allocate(cache, max_model_len)
+
+    def _allocate(self, cache: CacheConfig, max_model_len: int) -> None:
         slots = self._config.scheduler.max_num_seqs
         pool = TokenPool(slots, max_model_len, self._device)
         params = SlotParams(slots, self._config.model.vocab_size)

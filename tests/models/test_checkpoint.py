@@ -93,11 +93,20 @@ def test_a_text_file_is_no_safetensors_file(folder, shard):
         {"a": {"dtype": "F32", "shape": 1, "data_offsets": [0, 4]}},
         {"a": {"dtype": "F32", "shape": [1]}},
         {"a": 3},
+        b"[" * 100_000,
     ],
 )
 def test_damaged_header(tmp_path, header):
     write_raw(tmp_path / "model.safetensors", header, b"1234")
     assert "its header is damaged" in error(tmp_path)
+
+
+@pytest.mark.parametrize("second", [[0, 4], [2, 6], [8, 12]])
+def test_tensors_that_overlap_or_leave_holes(tmp_path, second):
+    first = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+    header = {"a": first, "b": {**first, "data_offsets": second}}
+    write_raw(tmp_path / "model.safetensors", header, bytes(second[1]))
+    assert "its tensors overlap or leave holes" in error(tmp_path)
 
 
 def test_missing_shard(folder, shard):
@@ -117,7 +126,7 @@ def test_empty_folder(tmp_path):
     assert "found no safetensors file" in error(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"weight_map": {}}'])
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "[]", "{}", '{"weight_map": {}}'])
 def test_damaged_index(folder, text):
     (folder / "model.safetensors.index.json").write_text(text)
     assert "model.safetensors.index.json" in error(folder)

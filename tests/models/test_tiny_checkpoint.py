@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from rose.config import ModelConfig
 from rose.core.mapping import ParallelMapping
 from rose.models.gpt_oss import GptOss
+from rose.models.layouts import WeightSource
 from rose.models.weights import load_weights
 from rose.quant import quant_scheme
 from tools.make_tiny_checkpoint import Sizes, main, write_checkpoint
@@ -50,7 +51,7 @@ def test_it_is_a_checkpoint_of_a_few_megabytes(tiny):
         dtype=torch.bfloat16,
         device=torch.device("cpu"),
     )
-    load_weights(model, tiny, config)
+    load_weights(model, WeightSource(tiny, config), config)
     assert sum(path.stat().st_size for path in tiny.iterdir()) < 4e6
 
 
