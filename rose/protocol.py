@@ -261,9 +261,15 @@ class EngineStats:
 
 @dataclass(slots=True)
 class Abort:
-    """The client no longer wants this request."""
+    """The client no longer wants a request, or one of its sequences.
+
+    Attributes:
+        request_id: of the request.
+        index: of the sequence; None: all that are left.
+    """
 
     request_id: str
+    index: int | None = None
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ MESSAGES = [
         priority=-3,
     ),
     protocol.Abort("r"),
+    protocol.Abort("r", 2),
     protocol.Hello(),
     protocol.Shutdown(),
     INFO,

@@ -54,7 +54,7 @@ class Scheduler:
         self._num_slots = config.max_num_seqs
         self._sequences: dict[int, Sequence] = {}
         self._requests: dict[str, list[Sequence]] = {}
-        self._held_back: dict[str, list[Sequence]] = {}  # siblings that wait for sequence 0
+        self._held_back: dict[str, list[Sequence]] = {}  # siblings that wait for the first
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []  # by queue key
         self._chunked: list[Sequence] = []  # ran more than one token in the latest step
@@ -87,16 +87,30 @@ class Scheduler:
         self._requests[request_id] = list(sequences)
         self._waiting.push(sequences[0])
         if len(sequences) > 1:
-            # They share the prompt's blocks once sequence 0 has filled them.
+            # They share the prompt's blocks once the first has filled them.
             self._held_back[request_id] = sequences[1:]
 
-    def abort(self, request_id: str) -> list[RequestOutput]:
-        """End what is left of a request and free its blocks; nothing if it is unknown."""
-        sequences = list(self._requests.get(request_id, ()))
+    def abort(self, request_id: str, index: int | None = None) -> list[RequestOutput]:
+        """End one sequence of a request, or all that are left, and free its blocks at once.
+
+        Nothing happens if it is unknown or has ended.
+
+        Returns:
+            The last output of each sequence that this ended.
+        """
+        live = self._requests.get(request_id, ())
+        sequences = [sequence for sequence in live if index in (None, sequence.index)]
         for sequence in sequences:
             self._finish(sequence)
         self._drop_finished()
+        self._replace_first(request_id)
         return [sequence.output([], FinishReason.ABORT) for sequence in sequences]
+
+    def _replace_first(self, request_id: str) -> None:
+        """If the sequence that its siblings wait for has ended, let the next one go first."""
+        held_back = self._held_back.get(request_id)
+        if held_back and len(held_back) == len(self._requests[request_id]):
+            self._waiting.push(held_back.pop(0))
 
     def has_request(self, request_id: str) -> bool:
         """Whether any sequence of this request is live."""
@@ -304,7 +318,7 @@ class Scheduler:
     def _first_output(self, sequence: Sequence, output: RequestOutput) -> None:
         """The prompt is done: deliver its logprobs, and let the siblings share its blocks."""
         output.prompt_logprobs = sequence.take_prompt_logprobs()
-        if sequence.index == 0 and sequence.request_id in self._held_back:
+        if sequence.request_id in self._held_back:  # then this is the first of its siblings
             self.blocks.register(sequence.table, sequence.token_ids, sequence.num_computed)
             for sibling in self._held_back.pop(sequence.request_id):
                 self._waiting.push(sibling)
@@ -321,9 +335,12 @@ class Scheduler:
         """End a live sequence. The caller drops it from the running ones, all in one go."""
         was_running = sequence.status is SequenceStatus.RUNNING
         sequence.change_status(SequenceStatus.FINISHED)
+        held_back = self._held_back.get(sequence.request_id, [])
         if was_running:
             self._leave(sequence)
-        elif sequence not in self._held_back.get(sequence.request_id, ()):
+        elif sequence in held_back:
+            held_back.remove(sequence)
+        else:
             self._waiting.discard()
         del self._sequences[sequence.sequence_id]
         siblings = self._requests[sequence.request_id]

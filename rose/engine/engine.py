@@ -80,12 +80,12 @@ class Engine:
         self._next_sequence_id += len(sequences)
         self._scheduler.add(sequences)
 
-    def abort(self, request_id: str) -> None:
-        """End a request; the next step returns the last output of each of its sequences.
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """End one sequence of a request, or all; the next step returns their last outputs.
 
         Nothing happens if it is unknown or has just ended.
         """
-        self._aborted += self._scheduler.abort(request_id)
+        self._aborted += self._scheduler.abort(request_id, index)
 
     def has_work(self) -> bool:
         """Whether `step` has something to do or to return."""

@@ -61,10 +61,11 @@ class Submit:
 
 @dataclass(slots=True)
 class Cancel:
-    """A front end wants a request aborted."""
+    """A front end wants a request aborted, or one of its sequences."""
 
     front_end: bytes
     request_id: str
+    index: int | None
 
 
 @dataclass(slots=True)
@@ -212,7 +213,7 @@ class FrontEnds:
         if isinstance(message, Request):
             self.inbox.put(Submit(identity, message))
         elif isinstance(message, Abort):
-            self.inbox.put(Cancel(identity, message.request_id))
+            self.inbox.put(Cancel(identity, message.request_id, message.index))
         elif isinstance(message, Hello):
             if self._answer is not None:
                 self._send(identity, self._answer)

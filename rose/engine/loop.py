@@ -38,8 +38,8 @@ class SteppedEngine(Protocol):
         """Queue a request. Raises InvalidRequestError if it can never be served."""
         ...
 
-    def abort(self, request_id: str) -> None:
-        """Drop a request; no output of it follows."""
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """End one sequence of a request, or all; the next step returns their last outputs."""
         ...
 
     def step(self) -> list[RequestOutput]:
@@ -118,11 +118,11 @@ class EngineLoop:
         if isinstance(command, Submit):
             self._submit(command.front_end, command.request)
         elif isinstance(command, Cancel):
-            self._abort(command.front_end, command.request_id)
+            self._abort(command.front_end, command.request_id, command.index)
         elif isinstance(command, Vanished):
             for front_end, request_id in list(self._engine_ids):
                 if front_end == command.front_end:
-                    self._abort(front_end, request_id)
+                    self._abort(front_end, request_id, None)
         else:
             log.info("leaving: %s", command.reason)
             if command.error is not None:
@@ -149,11 +149,14 @@ class EngineLoop:
     def _reject(self, front_end: bytes, request_id: str, message: str, param: str) -> None:
         self._front_ends.post([(front_end, Rejected(request_id, message, param))])
 
-    def _abort(self, front_end: bytes, request_id: str) -> None:
-        engine_id = self._engine_ids.pop((front_end, request_id), None)
-        if engine_id is not None:  # else it finished while the abort was on its way
-            del self._routes[engine_id]
-            self._engine.abort(engine_id)
+    def _abort(self, front_end: bytes, request_id: str, index: int | None) -> None:
+        engine_id = self._engine_ids.get((front_end, request_id))
+        if engine_id is None:
+            return  # it finished while the abort was on its way
+        if index is None:
+            # Nobody waits for its last outputs. Of one sequence they are sent, and counted.
+            del self._engine_ids[front_end, request_id], self._routes[engine_id]
+        self._engine.abort(engine_id, index)
 
     def _send(self, outputs: list[RequestOutput]) -> None:
         """Send each front end its outputs of this step, as one message."""

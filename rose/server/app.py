@@ -183,8 +183,8 @@ async def _whole(call: CompletionCall, generation: Generation, timer: CallTimer)
         timer.observe(outputs)
         for number, delta in call.feed(outputs):
             deltas[number].add(delta)
-        for request_id in call.take_finished():
-            generation.finish(request_id)
+        for request_id, index in call.take_cut_short():
+            generation.finish(request_id, index)
     timer.outcome = "completed"
     return call.whole(deltas)
 
@@ -198,8 +198,8 @@ async def _events(
         while outputs:
             timer.observe(outputs)
             events = b"".join([call.chunk(number, delta) for number, delta in call.feed(outputs)])
-            for request_id in call.take_finished():
-                generation.finish(request_id)
+            for request_id, index in call.take_cut_short():
+                generation.finish(request_id, index)
             if events:
                 yield events
             outputs = await anext(generation, [])

@@ -24,13 +24,11 @@ class _PromptState:
         token_ids: the prompt.
         text: what is echoed before the completion.
         num_cached: tokens that came from the prefix cache.
-        open_choices: how many choices have not finished.
     """
 
     token_ids: list[int]
     text: str
-    num_cached: int
-    open_choices: int
+    num_cached: int = 0
 
 
 class CompletionCall:
@@ -63,7 +61,7 @@ class CompletionCall:
         self._id = f"cmpl-{uuid.uuid4().hex}"
         self._n = body.num_choices()
         sampling = body.sampling()
-        self._prompts = [_PromptState(ids, self._echo_of(ids), 0, self._n) for ids in prompts]
+        self._prompts = [_PromptState(ids, self._echo_of(ids)) for ids in prompts]
         self.requests = [
             Request(
                 request_id=f"{self._id}-{number}",
@@ -75,7 +73,7 @@ class CompletionCall:
         ]
         self._numbers = {request.request_id: i for i, request in enumerate(self.requests)}
         self._choices = [self._choice(prompt) for prompt in self._prompts for _ in range(self._n)]
-        self._finished: list[str] = []
+        self._cut_short: list[tuple[str, int]] = []
         self._echoed = [not body.echo] * len(self._choices)
         self._begun = [False] * len(self._choices)
         fields = {
@@ -125,10 +123,8 @@ class CompletionCall:
             if not self._echoed[number]:
                 self._echoed[number] = True
                 delta = self._with_echo(prompt, output, delta)
-            if choice.finished:
-                prompt.open_choices -= 1
-                if prompt.open_choices == 0:
-                    self._finished.append(output.request_id)
+            if choice.finished and output.finish_reason is None:
+                self._cut_short.append((output.request_id, output.index))
             yield number, delta
 
     def _with_echo(self, prompt: _PromptState, output: RequestOutput, delta: Delta) -> Delta:
@@ -140,10 +136,10 @@ class CompletionCall:
         echo.add(delta)
         return echo
 
-    def take_finished(self) -> list[str]:
-        """Ids of requests whose choices all finished since the last call, by a stop string too."""
-        finished, self._finished = self._finished, []
-        return finished
+    def take_cut_short(self) -> list[tuple[str, int]]:
+        """Sequences (request id, index) that met a stop string since the last call."""
+        cut_short, self._cut_short = self._cut_short, []
+        return cut_short
 
     def chunk(self, number: int, delta: Delta) -> bytes:
         """One event of a stream; empty if the delta has nothing to tell."""

@@ -166,10 +166,13 @@ class EngineClient:
         """Ask the engine process to leave."""
         self._send(Shutdown())
 
-    def release(self, request_id: str, *, abort: bool) -> None:
-        """Forget a request, and abort it at the engine if it runs still (for Generation)."""
-        if self._generations.pop(request_id, None) is not None and abort:
-            self._send(Abort(request_id))
+    def release(self, request_id: str) -> None:
+        """Forget a request; what still comes of it is dropped (for Generation)."""
+        self._generations.pop(request_id, None)
+
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """Tell the engine to end a request, or one sequence of it (for Generation)."""
+        self._send(Abort(request_id, index))
 
     def _send(self, message: wire.Message) -> None:
         # Without a high-water mark this never waits. What is sent while there is no connection
@@ -202,7 +205,7 @@ class EngineClient:
         elif isinstance(message, Rejected):
             generation = self._generations.get(message.request_id)
             if generation is not None:
-                self.release(message.request_id, abort=False)
+                generation.forget(message.request_id)
                 generation.fail(InvalidRequestError(message.message, message.param))
         elif isinstance(message, EngineFailed):
             self._die(message.message)
@@ -257,7 +260,8 @@ class Generation:
 
     def __init__(self, client: EngineClient, requests: Sequence[Request]) -> None:
         self._client = client
-        self._open = {request.request_id: request.sampling.n for request in requests}
+        # The sequences that have not ended, by request.
+        self._open = {r.request_id: set(range(r.sampling.n)) for r in requests}
         self._pending: list[RequestOutput] = []
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -291,25 +295,36 @@ class Generation:
             finally:
                 self._waiter = None
 
-    def finish(self, request_id: str) -> None:
-        """This request's outputs suffice: abort it if the engine still runs it."""
-        if self._open.pop(request_id, None) is not None:
-            self._client.release(request_id, abort=True)
+    def finish(self, request_id: str, index: int) -> None:
+        """This sequence's outputs suffice: abort it if the engine still runs it."""
+        if index in self._open.get(request_id, ()):
+            self._end(request_id, index)
+            self._client.abort(request_id, index)
 
     def close(self) -> None:
         """Abort all that is unfinished. Closing again does nothing."""
         for request_id in list(self._open):
-            self.finish(request_id)
+            self.forget(request_id)
+            self._client.abort(request_id)
+
+    def forget(self, request_id: str) -> None:
+        """Expect nothing more of a request."""
+        self._open.pop(request_id, None)
+        self._client.release(request_id)
 
     def deliver(self, output: RequestOutput) -> None:
         """Take one output (for EngineClient)."""
+        if output.index not in self._open.get(output.request_id, ()):
+            return  # of a sequence whose outputs sufficed
         self._pending.append(output)
         if output.finish_reason is not None:
-            self._open[output.request_id] -= 1
-            if self._open[output.request_id] == 0:
-                del self._open[output.request_id]
-                self._client.release(output.request_id, abort=False)
+            self._end(output.request_id, output.index)
         self._wake()
+
+    def _end(self, request_id: str, index: int) -> None:
+        self._open[request_id].discard(index)
+        if not self._open[request_id]:
+            self.forget(request_id)
 
     def fail(self, error: Exception) -> None:
         """End the iteration with an error, once what came before is consumed."""

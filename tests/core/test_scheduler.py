@@ -359,6 +359,56 @@ def test_abort_frees_at_once_and_ignores_what_is_in_flight():
     assert [o.request_id for o in driver.update(one)] == ["b"]
 
 
+def test_abort_of_one_sequence_frees_its_blocks_and_leaves_the_others():
+    driver = Driver()
+    driver.add("a", 5, n=3)
+    driver.update(driver.schedule())
+    driver.update(driver.schedule())
+    used = driver.scheduler.stats().kv_blocks_used
+    flying = driver.schedule()
+    (output,) = driver.scheduler.abort("a", 1)
+    driver.scheduler.check_integrity()
+    assert (output.index, output.token_ids, output.finish_reason) == (1, [], FinishReason.ABORT)
+    assert driver.scheduler.stats().kv_blocks_used < used
+    assert driver.scheduler.abort("a", 1) == []
+    assert driver.scheduler.abort("a", 3) == []
+    assert driver.scheduler.abort("unknown", 0) == []
+    assert [o.index for o in driver.update(flying)] == [0, 2]
+    assert [o.index for o in driver.scheduler.abort("a")] == [0, 2]
+    assert not driver.scheduler.has_request("a")
+    assert driver.scheduler.stats().kv_blocks_used == (0, 0)
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_siblings_do_not_wait_for_a_first_sequence_that_was_aborted(started):
+    driver = Driver(chunk_size=8)
+    driver.add("a", 12, n=4)
+    if started:
+        driver.update(driver.schedule())
+    driver.scheduler.abort("a", 2)
+    driver.scheduler.abort("a", 0)
+    driver.scheduler.check_integrity()
+    step = driver.schedule()
+    assert [row.sequence_id for row in step.sequences] == [1]  # alone: 3 still shares its prompt
+    indices = set()
+    while len(indices) < 2:
+        indices |= {output.index for output in driver.update(step)}
+        step = driver.schedule()
+    assert indices == {1, 3}
+    assert driver.scheduler.stats().cached_prompt_tokens == (16 if started else 8)
+
+
+def test_abort_of_the_only_sequence_left_ends_the_request():
+    driver = Driver()
+    driver.add("a", n=2)
+    driver.scheduler.abort("a", 1)
+    driver.scheduler.abort("a", 0)
+    driver.scheduler.check_integrity()
+    assert not driver.scheduler.has_sequences()
+    assert driver.schedule().sequences == []
+    driver.add("a", n=2)  # the id is free again
+
+
 def test_a_cache_too_small_for_a_chunk_is_refused():
     with pytest.raises(ConfigError, match="make the chunk size smaller or the cache larger"):
         Driver(CacheConfig(block_size=4, num_blocks=(64, 3), window=8), chunk_size=16)

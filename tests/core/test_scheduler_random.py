@@ -100,6 +100,14 @@ class Scenario:
         self.work.append(work)
         self.engine.add_request(request)
 
+    def abort(self, tracked: Tracked) -> None:
+        index = self.rng.randrange(tracked.request.sampling.n)
+        whole = self.rng.random() < 0.5
+        self.engine.abort(tracked.request.request_id, None if whole else index)
+        self.engine.check_integrity()
+        if not whole and tracked.request.sampling.n > 1:
+            self.seen["abort of the first" if index == 0 else "abort of a later"] += 1
+
     def run_step(self) -> None:
         outputs = self.engine.step()
         self.engine.check_integrity()
@@ -167,8 +175,8 @@ class Scenario:
         while self.step < steps:
             if len(self.live) < MAX_LIVE and rng.random() < rate:
                 self.add()
-            if self.live and rng.random() < 0.01:
-                self.engine.abort(rng.choice(list(self.live)))
+            if self.live and rng.random() < 0.02:
+                self.abort(rng.choice(list(self.live.values())))
             self.run_step()
         bound = 2 * sum(tracked.work for tracked in self.live.values()) + 20
         while self.engine.has_work():
@@ -198,5 +206,6 @@ def test_random_load(seed):
 def test_the_random_loads_reached_every_corner():
     if SEEN["requests"] == 0:
         pytest.skip("needs the random loads above")
-    for corner in ("stop", "length", "abort", "cached", "preemptions"):
+    corners = ("stop", "length", "abort", "abort of the first", "abort of a later")
+    for corner in (*corners, "cached", "preemptions"):
         assert SEEN[corner] > SCENARIOS, SEEN

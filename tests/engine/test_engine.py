@@ -114,6 +114,23 @@ def test_abort_is_reported_by_the_next_step():
     engine.add_request(request())  # the id is free again
 
 
+def test_abort_of_one_sequence_leaves_its_siblings_as_they_are():
+    wanted = request(n=3, max_tokens=40, min_tokens=40, temperature=1.0, seed=3)
+    engine = fake_engine()
+    engine.add_request(wanted)
+    early = [output for _ in range(6) for output in engine.step()]
+    engine.abort("r", 1)
+    used = engine.stats().running
+    found = drain(engine)
+    assert used == 2
+    (last,) = found["r", 1]
+    assert (last.token_ids, last.finish_reason) == ([], FinishReason.ABORT)
+    for index in (0, 2):
+        before = ids(output for output in early if output.index == index)
+        whole = expected_output(wanted, index, vocab_size=256, eos=EOS, longest=512)
+        assert before + ids(found["r", index]) == whole
+
+
 @pytest.mark.parametrize(
     ("bad", "param", "message"),
     [

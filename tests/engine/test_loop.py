@@ -176,6 +176,28 @@ def test_requests_nobody_wants_are_aborted(start, connect, endpoint, farewell):
         front_end.close()
 
 
+def test_one_sequence_is_aborted_and_its_end_reported(start, connect):
+    start(step_s=0.01)
+    watcher, front_end = connect(), connect()
+    watcher.hello()
+    front_end.hello()
+    request = make_request("a", n=2, max_tokens=300, temperature=1.0, seed=5, ignore_eos=True)
+    front_end.send(request)
+    front_end.wait_for(protocol.OutputBatch)
+    front_end.send(protocol.Abort("a", 1))
+    eventually(lambda: running(watcher) == 1, 5)
+    ids, reasons = [], {}
+    while len(reasons) < 2:
+        for output in front_end.wait_for(protocol.OutputBatch).outputs:
+            if output.finish_reason is not None:
+                reasons[output.index] = output.finish_reason
+            ids += output.token_ids if output.index == 0 else []
+    assert reasons == {0: protocol.FinishReason.LENGTH, 1: protocol.FinishReason.ABORT}
+    assert ids == fake_output(request)[-len(ids) :]
+    front_end.send(make_request("a"))  # the id is free again
+    front_end.outputs_until_finished("a")
+
+
 def test_a_silent_front_end_that_returns_gets_a_new_session(start, connect):
     start(front_end_timeout_s=0.4)
     front_end = connect()

@@ -1,6 +1,7 @@
 """/v1/completions over HTTP, by OpenAI's own client where it can say it."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 
@@ -112,6 +113,25 @@ def test_stop_strings_end_the_text_and_the_engine_request(server, client, codec)
         assert chunks[-1].choices[0].finish_reason == "stop"
         assert time.monotonic() - began < 5
     eventually(lambda: server.running() == 0)
+
+
+def test_a_choice_that_met_a_stop_string_runs_no_further(server, client, codec):
+    def generated() -> float:
+        text = server.get("/metrics").text
+        found = re.search(r"^rose_engine_generated_tokens_total (.+)$", text, re.MULTILINE)
+        return float(found[1])
+
+    request = make_request("a", 8, 9, n=2, max_tokens=1000, temperature=1.0, seed=6)
+    texts = [codec.decode(fake_output(request, index)) for index in range(2)]
+    stop = next(s for i in range(20, 900) if (s := texts[1][i : i + 3]) not in texts[0])
+    eventually(lambda: server.running() == 0)
+    before = generated()
+    answer = client.completions.create(**ask(request), n=2, seed=6, stop=stop)
+    assert [c.text for c in answer.choices] == [texts[0], texts[1][: texts[1].index(stop)]]
+    assert [c.finish_reason for c in answer.choices] == ["length", "stop"]
+    eventually(lambda: server.running() == 0)
+    eventually(lambda: generated() >= before + 1000)
+    assert generated() < before + 1900
 
 
 def test_stop_tokens_and_ids(server):

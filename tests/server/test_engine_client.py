@@ -87,10 +87,28 @@ async def test_leaving_early_aborts(start, client):
     await until(lambda: client.stats.running == 0, 3)
     with client.generate([make_request("b", max_tokens=2000)]) as generation:
         await anext(generation)
-        generation.finish("b")
+        generation.finish("b", 0)
         rest = [output async for outputs in generation for output in outputs]
     assert len(rest) < 100
     await until(lambda: client.stats.running == 0, 3)
+
+
+async def test_one_sequence_that_suffices_is_freed_at_once(start, client):
+    start(step_s=0.01)
+    await client.wait_ready()
+    request = make_request("a", n=3, max_tokens=200, temperature=1.0, seed=1, ignore_eos=True)
+    ids = {0: [], 1: [], 2: []}
+    with client.generate([request]) as generation:
+        async for outputs in generation:
+            for output in outputs:
+                ids[output.index] += output.token_ids
+            if len(ids[1]) == 5:
+                generation.finish("a", 1)
+                generation.finish("a", 1)
+                await until(lambda: client.stats.running == 2, 3)
+    assert len(ids[1]) == 5, "nothing follows what sufficed"
+    for index in (0, 2):
+        assert ids[index] == fake_output(request, index)
 
 
 async def test_before_there_is_an_engine(client):
