@@ -98,6 +98,10 @@ class TextCodec:
         """Id of a special token; None if the vocabulary has none of that name."""
         return self._special_ids.get(name)
 
+    def special_token_ids(self) -> frozenset[int]:
+        """Ids of all special tokens."""
+        return frozenset(self._special_ids.values())
+
     @cached_property
     def _plain_tokenizer(self) -> Tokenizer:
         # A copy: the switch belongs to the tokenizer, not to a call.
