@@ -396,6 +396,7 @@ class EngineConfig:
         kv_cache_bytes: memory for the KV cache; None: measured (GPU) or a modest default (CPU).
         num_blocks: overrides kv_cache_bytes with block counts for the groups FULL and SLIDING.
         max_model_len: longest sequence; None: what the model and the cache hold.
+        cpu_threads: threads of this process on a CPU; None: by the model's size.
         seed: of the engine's own random choices.
     """
 
@@ -414,4 +415,5 @@ class EngineConfig:
     num_blocks: tuple[int, int] | None = None
     prefix_cache: bool = True
     max_model_len: int | None = None
+    cpu_threads: int | None = None
     seed: int = 0

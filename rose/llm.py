@@ -139,6 +139,7 @@ class LLM:
         one_ahead: bool = True,
         kv_cache_bytes: int | None = None,
         num_blocks: tuple[int, int] | None = None,
+        cpu_threads: int | None = None,
         seed: int = 0,
     ) -> None:
         options = EngineOptions(
@@ -156,6 +157,7 @@ class LLM:
             one_ahead=one_ahead,
             kv_cache_bytes=kv_cache_bytes,
             num_blocks=num_blocks,
+            cpu_threads=cpu_threads,
             seed=seed,
         )
         self._start(options)

@@ -63,6 +63,8 @@ class EngineOptions:
         priority_aging: arrivals that one level of priority is worth.
         kv_cache_bytes: memory for the KV cache; None: measured.
         num_blocks: KV blocks of the full and of the sliding layers, instead of `kv_cache_bytes`.
+        cpu_threads: threads that torch computes with on a CPU; None: one for a small model, which
+            more would only slow down, else torch's own choice. It holds for the whole process.
         seed: of the engine's own random choices.
 
     Raises:
@@ -85,6 +87,7 @@ class EngineOptions:
     priority_aging: int = 256
     kv_cache_bytes: int | None = None
     num_blocks: tuple[int, int] | None = None
+    cpu_threads: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -141,6 +144,7 @@ class EngineOptions:
             num_blocks=self.num_blocks,
             prefix_cache=self.prefix_cache,
             max_model_len=self.max_model_len,
+            cpu_threads=self.cpu_threads,
             seed=self.seed,
         )
 
