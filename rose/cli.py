@@ -7,6 +7,7 @@ standard error and exit status 1 (2 for a wrong command line), never a traceback
 import functools
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,15 +17,21 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from rose.config import ConfigError, Dtype, LoadFormat
+from rose.cli_files import check_output, parse_prompt, read_prompts, write_whole
+from rose.config import Dtype, LoadFormat
 from rose.options import Device, EngineOptions, QuantizationChoice
 from rose.protocol import EngineDeadError, SamplingParams, UserError
 from rose.version import __version__
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rose.engine.engine import Engine
 
 Command = Callable[..., object]
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status after ^C, as shells have it."""
 
 
 @contextmanager
@@ -34,6 +41,10 @@ def _one_line_errors() -> Iterator[None]:
         yield
     except (UserError, EngineDeadError) as error:
         raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        raise  # whoever read the output has left; click ends without a word
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise click.ClickException(f"{where}{error.strerror or error}") from None
@@ -102,6 +113,9 @@ _ENGINE_PARAMETERS: dict[str, Callable[[Command], Command]] = {
         metavar="FULL SLIDING",
         help="KV blocks of full and sliding layers, instead of --kv-cache-bytes.",
     ),
+    "cpu_threads": click.option(
+        "--cpu-threads", type=int, help="Threads on a CPU.  [default: one for a small model]"
+    ),
     "seed": click.option("--seed", type=int, help="Of the engine's own random choices."),
 }
 
@@ -144,32 +158,13 @@ def engine_arguments(options: EngineOptions) -> list[str]:
     return [*words, "--", options.model]
 
 
-def _read_prompts(tokens: str | None, tokens_file: Path | None) -> tuple[list[list[int]], bool]:
+def _prompts(tokens: str | None, tokens_file: Path | None) -> tuple[list[list[int]], bool]:
     """The prompts, and whether they came as an array of arrays."""
-    if (tokens is None) == (tokens_file is None):
-        raise click.UsageError("give either --tokens 1,2,3 or --tokens-file FILE")
-    if tokens is not None:
-        try:
-            return [[int(word) for word in tokens.split(",")]], False
-        except ValueError:
-            raise click.UsageError(
-                f"--tokens must be ids separated by commas; got {tokens!r}"
-            ) from None
-    assert tokens_file is not None
-    try:
-        found = json.loads(tokens_file.read_text())
-    except ValueError as error:
-        raise ConfigError(f"{tokens_file} is not valid JSON: {error}") from None
-    nested = isinstance(found, list) and any(isinstance(item, list) for item in found)
-    prompts = found if nested else [found]
-    for prompt in prompts:
-        if not isinstance(prompt, list) or any(type(token) is not int for token in prompt):
-            raise ConfigError(
-                f"{tokens_file} must hold a JSON array of token ids or an array of such arrays"
-            )
-    if not prompts:
-        raise ConfigError(f"{tokens_file} holds no prompt")
-    return prompts, nested
+    if tokens is not None and tokens_file is None:
+        return [parse_prompt(tokens)], False
+    if tokens_file is not None and tokens is None:
+        return read_prompts(tokens_file)
+    raise click.UsageError("give either --tokens 1,2,3 or --tokens-file FILE")
 
 
 _tokens = click.option("--tokens", metavar="IDS", help="One prompt: ids separated by commas.")
@@ -210,7 +205,7 @@ def generate(
     as_json: bool,
 ) -> None:
     """Continue prompts of token ids; prints the new ids."""
-    prompts, _ = _read_prompts(tokens, tokens_file)
+    prompts, _ = _prompts(tokens, tokens_file)
     sampling = SamplingParams(
         n=n,
         max_tokens=max_tokens,
@@ -247,11 +242,8 @@ def score(options: EngineOptions, tokens: str | None, tokens_file: Path | None, 
 
     The tensor is named `logits`; for an array of prompts, `logits.0`, `logits.1`, ...
     """
-    prompts, nested = _read_prompts(tokens, tokens_file)
-    if not out.parent.is_dir():
-        raise ConfigError(f"{out.parent} is no folder; make it first, or choose another --out")
-    from safetensors.torch import save_file
-
+    prompts, nested = _prompts(tokens, tokens_file)
+    check_output(out)
     from rose.llm import LLM
     from rose.progress import Progress
 
@@ -262,12 +254,17 @@ def score(options: EngineOptions, tokens: str | None, tokens_file: Path | None, 
             for number, prompt in enumerate(prompts):
                 tensors[f"logits.{number}" if nested else "logits"] = llm.score(prompt)
                 progress.advance()
-    unfinished = out.with_name(out.name + ".tmp")
+    write_whole(out, lambda path: _save(tensors, path))
+
+
+def _save(tensors: "dict[str, Tensor]", path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
     try:
-        save_file(tensors, unfinished)
-        unfinished.replace(out)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        save_file(tensors, path)
+    except SafetensorError as error:  # how it reports a full disk
+        raise OSError(str(error)) from error
 
 
 @main.command()

@@ -224,7 +224,7 @@ def test_a_stream_refuses_a_bad_prompt_at_once(llm):
             {"num_blocks": None, "kv_cache_bytes": 2**47},
             "no memory for the KV cache.*kv_cache_bytes",
         ),
-        ({"chunk_size": 0}, "chunk_size must be at least 1"),
+        ({"chunk_size": 0}, "chunk_size must be an integer from 1"),
         ({"max_num_seqs": 4096}, "max_batched_tokens"),
         ({"num_blocks": (4, 0)}, "num_blocks"),
         ({"max_model_len": 257}, "positions end at 256"),
