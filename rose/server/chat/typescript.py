@@ -31,25 +31,32 @@ def _type(schema: object, indent: str) -> str:
     """A schema as a type. What the notation has no form for is `any`."""
     if not isinstance(schema, Mapping):
         return "any"
+    variants = schema.get("oneOf")
+    if isinstance(variants, list):
+        return "".join(_variant(variant, indent) for variant in variants)
     kind = schema.get("type")
     if isinstance(kind, list):
-        return _union_of_types(kind)
+        return _union_of_types(kind) or "any"
     if kind == "object":
         return _object(schema, indent)
     if kind == "array":
         return f"{_type(schema['items'], indent)}[]" if "items" in schema else "Array<any>"
     if kind == "string":
         return _string(schema)
-    if isinstance(kind, str):
-        return PRIMITIVES.get(kind, "any")
-    variants = schema.get("oneOf")
-    if isinstance(variants, list):
-        return "\n | ".join(_type(variant, indent) for variant in variants)
-    return "any"
+    return PRIMITIVES.get(kind, "any") if isinstance(kind, str) else "any"
+
+
+def _variant(value: object, indent: str) -> str:
+    """One of the types of a union that is no property's: an array's items, say."""
+    variant = value if isinstance(value, Mapping) else {}
+    type_ = _nullable(variant, _type(variant, indent + "   "))
+    description = variant.get("description")
+    notes = [description] if isinstance(description, str) else []
+    return f"\n{indent} | {type_}{_trailing([*notes, *_quoted_default(variant)])}"
 
 
 def _union_of_types(kinds: Sequence[object]) -> str:
-    names = [PRIMITIVES.get(kind, kind) for kind in kinds if isinstance(kind, str)]
+    names = ["number" if kind == "integer" else kind for kind in kinds if isinstance(kind, str)]
     return " | ".join(names)
 
 
@@ -65,7 +72,7 @@ def _object(schema: Schema, indent: str) -> str:
     head = _comment(schema.get("description"), indent)
     properties = schema.get("properties")
     required = schema.get("required")
-    needed = set(required) if isinstance(required, list) else set()
+    needed = required if isinstance(required, list) else []
     body = ""
     if isinstance(properties, Mapping):
         for name, value in properties.items():
@@ -80,9 +87,7 @@ def _property(label: str, value: object, indent: str) -> str:
     if isinstance(variants, list):
         return "".join(_one_of(label, schema, variants, indent))
     type_ = _nullable(schema, _type(schema, indent + "    "))
-    default = _default(schema)
-    tail = f" // {default}" if default else ""
-    return f"{_property_comments(schema, indent)}{label} {type_},{tail}\n"
+    return f"{_property_comments(schema, indent)}{label} {type_},{_trailing(_default(schema))}\n"
 
 
 def _property_comments(schema: Schema, indent: str) -> str:
@@ -106,9 +111,7 @@ def _one_of(label: str, schema: Schema, variants: Sequence[object], indent: str)
     described = isinstance(description, str) and not said_by_first
     if described:
         yield _comment(description, indent)
-    default = _default(schema)
-    if default:
-        yield f"{indent}// {default}\n"
+    yield "".join(_comment(default, indent) for default in _default(schema))
     yield f"{label}\n"
     for position, value in enumerate(variants):
         variant = value if isinstance(value, Mapping) else {}
@@ -116,9 +119,9 @@ def _one_of(label: str, schema: Schema, variants: Sequence[object], indent: str)
         own = variant.get("description")
         if isinstance(own, str) and own != description and not (described and position == 0):
             notes.append(own)
-        notes += [note for note in [_default(variant)] if note]
+        notes += _default(variant)
         type_ = _nullable(variant, _type(variant, indent + "   "))
-        yield f"{indent} | {type_}{' // ' + ' '.join(notes) if notes else ''}\n"
+        yield f"{indent} | {type_}{_trailing(notes)}\n"
     yield f"{indent},\n"
 
 
@@ -130,11 +133,22 @@ def _comment(text: object, indent: str) -> str:
     return f"{indent}// {text}\n" if isinstance(text, str) else ""
 
 
-def _default(schema: Schema) -> str:
-    """A default as a comment; the value of an enum is written without quotes."""
+def _trailing(notes: Sequence[str]) -> str:
+    """Comments behind a type."""
+    return f" // {' '.join(notes)}" if notes else ""
+
+
+def _default(schema: Schema) -> list[str]:
+    """The default as a note, if there is one; the value of an enum is written without quotes."""
+    if isinstance(schema.get("default"), str) and schema.get("enum"):
+        return [f"default: {schema['default']}"]
+    return _quoted_default(schema)
+
+
+def _quoted_default(schema: Schema) -> list[str]:
     if "default" not in schema:
-        return ""
+        return []
     value = schema["default"]
     if isinstance(value, str):
-        return f"default: {value}" if "enum" in schema else f'default: "{value}"'
-    return "default: " + json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return [f'default: "{value}"']
+    return ["default: " + json.dumps(value, ensure_ascii=False, separators=(",", ":"))]
