@@ -6,15 +6,24 @@ Hugging Face names; the experts' biases keep gate and up interleaved, as there.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from rose.config import ModelConfig
-from rose.convert.report import TensorChange, compare
+from rose.convert.matrices import (
+    FloatMatrix,
+    Mxfp4Matrix,
+    NotFiniteError,
+    SourceMatrix,
+    compare_with_source,
+)
+from rose.convert.report import TensorChange
 from rose.convert.shards import OutputTensor, Shard, ShardWriter
-from rose.kernels.quantize import dequantize_fp8_block, dequantize_mxfp4, quantize_fp8_block
+from rose.kernels.quantize import FP8_BLOCK, ceil_div
 from rose.models.checkpoint import CheckpointError, StoredTensor, read_header, read_rows
 from rose.models.layouts import (
     ExpertProjection,
@@ -26,6 +35,9 @@ from rose.models.layouts import (
 
 CHUNK_BYTES = 64 * 2**20
 """How much of a tensor that passes through is in memory at a time."""
+
+MOST_THREADS = 16
+"""How many experts are in memory at a time, at most; more threads would wait for the disk."""
 
 
 class Fp8Conversion:
@@ -80,16 +92,44 @@ class Fp8Conversion:
         return changes
 
     def _write_experts(self, writer: ShardWriter, projection: ExpertProjection) -> TensorChange:
+        name = projection.name
+
+        def write(expert: int) -> TensorChange:
+            matrices = self._matrices(projection, expert)
+            pairs = [self._to_fp8(matrix, name, expert) for matrix in matrices]
+            writer.write(name, expert, torch.stack([values for values, _, _ in pairs]))
+            writer.write(
+                f"{name}_scale_inv", expert, torch.stack([scales for _, scales, _ in pairs])
+            )
+            change = TensorChange(name, 0)
+            for matrix, (values, scales, exact) in zip(matrices, pairs, strict=True):
+                if exact:
+                    change += TensorChange(name, values.numel())
+                else:
+                    change += compare_with_source(name, matrix, values, scales)
+            return change
+
+        return self._of_all_experts(write, projection)
+
+    def _to_fp8(self, matrix: SourceMatrix, name: str, expert: int) -> tuple[Tensor, Tensor, bool]:
+        try:
+            return matrix.to_fp8()
+        except NotFiniteError:
+            raise CheckpointError(
+                f"{self._source.checkpoint.folder}: expert {expert} of {name} holds weights that "
+                "are infinite or not numbers; such a checkpoint cannot be converted"
+            ) from None
+
+    def _of_all_experts(
+        self, work: Callable[[int], TensorChange], projection: ExpertProjection
+    ) -> TensorChange:
+        """The sum of all experts' changes."""
         change = TensorChange(projection.name, 0)
-        for expert in range(self._config.num_experts):
-            old = self._matrices(projection, expert)
-            pairs = [quantize_fp8_block(matrix) for matrix in old]
-            values = torch.stack([values for values, _ in pairs])
-            scales = torch.stack([scales for _, scales in pairs])
-            writer.write(projection.name, expert, values)
-            writer.write(f"{projection.name}_scale_inv", expert, scales)
-            change += compare(projection.name, old, dequantize_fp8_block(values, scales))
-            self._advance(values.nbytes + scales.nbytes)
+        with _threads() as pool:
+            # An error cancels what has not begun.
+            for part in pool.map(work, range(self._config.num_experts)):
+                change += part
+                self._advance(_fp8_bytes(projection))
         return change
 
     def verify(self, path: Path, shard: Shard, changes: list[TensorChange]) -> None:
@@ -119,14 +159,17 @@ class Fp8Conversion:
     def _verify_experts(
         self, stored: dict[str, StoredTensor], projection: ExpertProjection
     ) -> TensorChange:
-        change = TensorChange(projection.name, 0)
-        for expert in range(self._config.num_experts):
-            values = read_rows(stored[projection.name], expert, expert + 1)[0]
-            scales = read_rows(stored[f"{projection.name}_scale_inv"], expert, expert + 1)[0]
-            new = dequantize_fp8_block(values, scales)
-            change += compare(projection.name, self._matrices(projection, expert), new)
-            self._advance(values.nbytes + scales.nbytes)
-        return change
+        name = projection.name
+
+        def verify(expert: int) -> TensorChange:
+            values = read_rows(stored[name], expert, expert + 1)[0]
+            scales = read_rows(stored[f"{name}_scale_inv"], expert, expert + 1)[0]
+            change = TensorChange(name, 0)
+            for part, matrix in enumerate(self._matrices(projection, expert)):
+                change += compare_with_source(name, matrix, values[part], scales[part])
+            return change
+
+        return self._of_all_experts(verify, projection)
 
     def _verify_bytes(self, stored: StoredTensor, tensor: OutputTensor) -> None:
         for row, rows in _chunks(tensor):
@@ -138,23 +181,39 @@ class Fp8Conversion:
                 )
             self._advance(new.nbytes)
 
-    def _matrices(self, projection: ExpertProjection, expert: int) -> Tensor:
-        """An expert's matrices in the source: float32 [parts, out_features, in_features]."""
+    def _matrices(self, projection: ExpertProjection, expert: int) -> list[SourceMatrix]:
+        """An expert's matrices in the source: gate and up, or down."""
         name, parts = projection.name, projection.parts
         if self._source.storage is ExpertStorage.MXFP4:
             blocks = self._source.read(f"{name}_blocks", expert, expert + 1)[0]
             scales = self._source.read(f"{name}_scales", expert, expert + 1)[0]
-            rows = dequantize_mxfp4(blocks, scales, torch.float32)
-        else:
-            rows = self._source.read(name, expert, expert + 1)[0].T.float()
-        matrices = torch.stack([rows[part::parts] for part in range(parts)])
-        # Infinities and NaNs show in the extremes, at a fraction of the cost of asking each value.
-        if not bool(torch.stack(matrices.aminmax()).isfinite().all()):
-            raise CheckpointError(
-                f"{self._source.checkpoint.folder}: expert {expert} of {name} holds weights that "
-                "are infinite or not numbers; such a checkpoint cannot be converted"
-            )
-        return matrices
+            return [Mxfp4Matrix(blocks[part::parts], scales[part::parts]) for part in range(parts)]
+        rows = self._source.read(name, expert, expert + 1)[0].T.contiguous()
+        return [FloatMatrix(rows[part::parts]) for part in range(parts)]
+
+
+@contextmanager
+def _threads() -> Iterator[ThreadPoolExecutor]:
+    """Threads that take a matrix each.
+
+    Several threads on one matrix would wait for each other at each of many small operations.
+    """
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(
+            min(threads, MOST_THREADS), initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
+            yield pool
+    finally:
+        # Depending on torch's build, the setting was this thread's too.
+        torch.set_num_threads(threads)
+
+
+def _fp8_bytes(projection: ExpertProjection) -> int:
+    """What one expert takes in the output."""
+    rows, columns = projection.out_features, projection.in_features
+    blocks = ceil_div(rows, FP8_BLOCK) * ceil_div(columns, FP8_BLOCK)
+    return projection.parts * (rows * columns + blocks * torch.float32.itemsize)
 
 
 def _chunks(tensor: OutputTensor) -> Iterator[tuple[int, int]]:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,8 +69,8 @@ def plan_shards(units: Iterable[tuple[OutputTensor, ...]], limit: int) -> list[S
 class ShardWriter:
     """Writes one safetensors file under a temporary name; use as a context manager.
 
-    The file takes any number of partial writes in any order, and gets its real name only by
-    `commit`. Whatever else ends the context removes it.
+    The file takes any number of partial writes in any order and from any thread, and gets its real
+    name only by `commit`. Whatever else ends the context removes it.
 
     Attributes:
         path: where the bytes are until then.
@@ -82,6 +83,7 @@ class ShardWriter:
         header, self._offsets = _make_header(shard.tensors)
         self._rows = {t.name: t.nbytes // t.shape[0] for t in shard.tensors}
         self._missing = shard.nbytes
+        self._lock = threading.Lock()
         self._file = self.path.open("wb", buffering=0)
         _write_all(self._file.fileno(), memoryview(header), 0)
 
@@ -90,7 +92,8 @@ class ShardWriter:
         data = value.contiguous().flatten().view(torch.uint8).numpy()
         offset = self._offsets[name] + row * self._rows[name]
         _write_all(self._file.fileno(), data.data, offset)
-        self._missing -= data.nbytes
+        with self._lock:
+            self._missing -= data.nbytes
 
     def flush(self) -> None:
         """Bring everything to the disk, and drop it from the page cache where that is possible.

@@ -178,12 +178,12 @@ def quantize_fp8_block(value: Tensor) -> tuple[Tensor, Tensor]:
     padded = value.new_zeros(block_rows * FP8_BLOCK, block_columns * FP8_BLOCK, dtype=torch.float32)
     padded[:rows, :columns] = value
     blocks = padded.view(block_rows, FP8_BLOCK, block_columns, FP8_BLOCK)
-    scales = _power_of_two_scale(blocks.abs().amax(dim=(1, 3)))
+    scales = power_of_two_scale(blocks.abs().amax(dim=(1, 3)))
     blocks.div_(scales[:, None, :, None])
     return padded[:rows, :columns].to(torch.float8_e4m3fn), scales
 
 
-def _power_of_two_scale(amax: Tensor) -> Tensor:
+def power_of_two_scale(amax: Tensor) -> Tensor:
     """The least 2^n for which amax / 2^n <= 448; 1 where amax is 0."""
     mantissa, exponent = torch.frexp(amax)
     # 448 = 0.875 * 2^9.

@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from rose.config import ConfigError, ModelConfig
+from rose.convert import matrices
 from rose.convert.converter import ConversionError, convert_checkpoint
 from rose.convert.manifest import MANIFEST_NAME
 from rose.convert.report import compare
@@ -44,6 +45,26 @@ def test_exact_from_every_layout(tmp_path, write, sizes):
     assert report.inexact == ()
     assert "All" in report.summary()
     assert "exact" in report.summary()
+
+
+def test_threads_share_the_work_and_change_nothing(tmp_path):
+    source, _ = write_wide(tmp_path / "source")
+    reports = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            out = tmp_path / f"out{threads}"
+            reports.append(convert_checkpoint(source, out, format="fp8"))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert reports[0].changes == reports[1].changes
+    assert reports[0].changed == 64
+    one, three = read_all(tmp_path / "out1"), read_all(tmp_path / "out3")
+    assert one.keys() == three.keys()
+    for name, value in one.items():
+        assert torch.equal(value.view(torch.uint8), three[name].view(torch.uint8)), name
 
 
 def test_config_and_other_files(tmp_path):
@@ -168,6 +189,15 @@ class TestVerification:
             convert_checkpoint(source, tmp_path / "out", format="fp8")
         left = {path.name for path in (tmp_path / "out").iterdir()}
         assert left == {MANIFEST_NAME}
+
+    def test_a_wrong_table_is_noticed(self, tmp_path, monkeypatch):
+        # The conversion takes its own exactness on trust; the verification must not.
+        source = write_published(tmp_path / "source", SMALL)
+        right = matrices._byte_table()
+        monkeypatch.setattr(matrices, "_byte_table", lambda: right.roll(256))
+        with pytest.raises(CheckpointError, match="was not read back as it was written"):
+            convert_checkpoint(source, tmp_path / "out", format="fp8")
+        assert not list((tmp_path / "out").glob("*.safetensors"))
 
     def test_compare(self):
         old = torch.tensor([1.0, -2.0, 0.0, 4.0])
