@@ -135,9 +135,9 @@ def test_decode_rows_of_unlike_length_are_not_padded_to_the_longest():
     rows = [(0, 0), (1, 1), (2, 2), (3, 3)]
     limit = reference_attention.KEYS_PER_TILE
     lengths = [10, 3 * limit, 20, limit // 2]
-    tiles = reference_attention._decode_tiles(rows, lengths, None)
+    tiles = reference_attention._decode_tiles(rows, lengths, None, limit)
     assert [[sequence for sequence, _ in tile] for tile in tiles] == [[1], [3, 2], [0]]
-    assert len(reference_attention._decode_tiles(rows, lengths, 128)) == 1
+    assert len(reference_attention._decode_tiles(rows, lengths, 128, limit)) == 1
 
 
 @pytest.mark.parametrize("lens", [[(1, 6)], [(6, 6)]], ids=["decode", "chunk"])
