@@ -78,11 +78,12 @@ class Evaluation:
     def judge(self, case: Case, token_ids: Sequence[int]) -> Judged:
         """Judge one turn."""
         turn = parse_turn(self.chat_format, case.example, token_ids)
+        well_formed = self._grammar.accepts(token_ids)
         return Judged(
             row=case.row,
             task=case.example.task,
-            well_formed=self._grammar.accepts(token_ids),
-            right=is_right(case.example, turn),
+            well_formed=well_formed,
+            right=well_formed and is_right(case.example, turn),
             reasoning_tokens=len(self.codec.encode(turn.reasoning)),
         )
 

@@ -22,7 +22,7 @@ class Judged:
         row: the row of the table that counts it.
         task: of the example.
         well_formed: it is Harmony to the letter.
-        right: it gives what was expected.
+        right: it is well formed, and gives what was expected.
         reasoning_tokens: length of its analysis.
     """
 

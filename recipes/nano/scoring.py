@@ -29,7 +29,6 @@ _MARKS = {name: chr(0xE000 + i) for i, name in enumerate(SPECIAL_NAMES)}
 
 LAST_NUMBER_TASKS = frozenset({"addition", "subtraction", "multiplication", "division"})
 _NUMBER = re.compile(r"(?<![\d.])-?\d+(?:\.\d+)?")
-REFUSING_TASK = "unknown"
 REFUSAL = re.compile(
     r"\b(sorry|afraid|(do not|don't|can not|cannot|can't) (know|have|tell|say|answer|help|find))\b",
     re.IGNORECASE,
@@ -112,7 +111,13 @@ def is_right(example: Example, turn: ParsedTurn) -> bool:
         return _same(turn.content, expected.json)
     if expected.answer is not None:
         return gives(example.task, turn.content, expected.answer)
-    return example.task != REFUSING_TASK or REFUSAL.search(turn.content) is not None
+    # There is no single right text, but a right time to say that one does not know.
+    return refuses(turn.content) == refuses(example.turn[-1].content)
+
+
+def refuses(content: str) -> bool:
+    """Whether a text says that its writer cannot or does not know."""
+    return REFUSAL.search(content) is not None
 
 
 def gives(task: str, content: str, answer: str) -> bool:
