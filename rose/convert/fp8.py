@@ -96,24 +96,26 @@ class Fp8Conversion:
 
         def write(expert: int) -> TensorChange:
             matrices = self._matrices(projection, expert)
-            pairs = [self._to_fp8(matrix, name, expert) for matrix in matrices]
-            writer.write(name, expert, torch.stack([values for values, _, _ in pairs]))
-            writer.write(
-                f"{name}_scale_inv", expert, torch.stack([scales for _, scales, _ in pairs])
-            )
-            change = TensorChange(name, 0)
-            for matrix, (values, scales, exact) in zip(matrices, pairs, strict=True):
+            values = torch.empty(len(matrices), *matrices[0].shape, dtype=torch.float8_e4m3fn)
+            scales, change = [], TensorChange(name, 0)
+            for part, matrix in enumerate(matrices):
+                scale, exact = self._to_fp8(matrix, values[part], name, expert)
+                scales.append(scale)
                 if exact:
-                    change += TensorChange(name, values.numel())
+                    change += TensorChange(name, values[part].numel())
                 else:
-                    change += compare_with_source(name, matrix, values, scales)
+                    change += compare_with_source(name, matrix, values[part], scale)
+            writer.write(name, expert, values)
+            writer.write(f"{name}_scale_inv", expert, torch.stack(scales))
             return change
 
         return self._of_all_experts(write, projection)
 
-    def _to_fp8(self, matrix: SourceMatrix, name: str, expert: int) -> tuple[Tensor, Tensor, bool]:
+    def _to_fp8(
+        self, matrix: SourceMatrix, values: Tensor, name: str, expert: int
+    ) -> tuple[Tensor, bool]:
         try:
-            return matrix.to_fp8()
+            return matrix.to_fp8(values)
         except NotFiniteError:
             raise CheckpointError(
                 f"{self._source.checkpoint.folder}: expert {expert} of {name} holds weights that "

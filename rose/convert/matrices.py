@@ -55,8 +55,14 @@ class SourceMatrix(Protocol):
         """Rows [first, last) as float32."""
         ...
 
-    def to_fp8(self) -> tuple[Tensor, Tensor, bool]:
-        """Values, multipliers as `quantize_fp8_block` gives them, and whether all is surely exact.
+    def to_fp8(self, values: Tensor) -> tuple[Tensor, bool]:
+        """Convert as `quantize_fp8_block` does.
+
+        Args:
+            values: float8_e4m3fn [rows, columns], contiguous, to be filled.
+
+        Returns:
+            The multipliers, and whether it is sure without a comparison that all is exact.
 
         Raises:
             NotFiniteError: it holds infinities or NaNs.
@@ -80,14 +86,16 @@ class FloatMatrix:
         """Rows [first, last) as float32."""
         return self.weight[first:last].float()
 
-    def to_fp8(self) -> tuple[Tensor, Tensor, bool]:
+    def to_fp8(self, values: Tensor) -> tuple[Tensor, bool]:
         """See SourceMatrix."""
         # What is not finite shows in the extremes, at a fraction of the cost of asking each value.
         if not bool(torch.stack(self.weight.aminmax()).isfinite().all()):
             raise NotFiniteError
-        pairs = [quantize_fp8_block(self.numbers(*stripe)) for stripe in stripes(*self.shape)]
-        values, scales = (torch.cat(pieces) for pieces in zip(*pairs, strict=True))
-        return values, scales, False
+        multipliers = []
+        for first, last in stripes(*self.shape):
+            values[first:last], scale = quantize_fp8_block(self.numbers(first, last))
+            multipliers.append(scale)
+        return torch.cat(multipliers), False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +115,10 @@ class Mxfp4Matrix:
         """Rows [first, last) as float32."""
         return dequantize_mxfp4(self.blocks[first:last], self.scales[first:last], torch.float32)
 
-    def to_fp8(self) -> tuple[Tensor, Tensor, bool]:
+    def to_fp8(self, values: Tensor) -> tuple[Tensor, bool]:
         """See SourceMatrix; the bytes are those of `quantize_fp8_block(numbers)`."""
         rows, columns = self.shape
-        # Two e4m3 bytes are one int16.
-        values = torch.empty(rows * columns // 2, dtype=torch.int16)
+        pairs = values.view(torch.int16)
         multipliers, exact = [], True
         for first, last in stripes(rows, columns):
             blocks, scales = self.blocks[first:last], self.scales[first:last]
@@ -121,11 +128,9 @@ class Mxfp4Matrix:
             exact = exact and not bool(((shift < LEAST_EXACT_SHIFT) & (maxima > 0)).any())
             table_row = shift.clamp_(LEAST_SHIFT, MOST_SHIFT).sub_(LEAST_SHIFT).mul_(256)
             index = torch.add(blocks, table_row.unsqueeze(-1)).flatten()
-            out = values[first * columns // 2 : last * columns // 2]
-            torch.index_select(_byte_table(), 0, index, out=out)
+            torch.index_select(_byte_table(), 0, index, out=pairs[first:last].view(-1))
             multipliers.append(scale)
-        fp8 = values.view(torch.float8_e4m3fn).view(rows, columns)
-        return fp8, torch.cat(multipliers), exact
+        return torch.cat(multipliers), exact
 
 
 def stripes(rows: int, columns: int) -> Iterator[tuple[int, int]]:
