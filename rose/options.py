@@ -31,6 +31,7 @@ _MOST = {
     "max_model_len": 2**31 - 1,
     "priority_aging": 2**31 - 1,
     "kv_cache_bytes": 2**48,
+    "cpu_threads": 1024,
 }
 """Beyond these a number is a slip of the hand, and would take the host's memory with it."""
 

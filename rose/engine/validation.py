@@ -11,6 +11,10 @@ MAX_LOGPROBS = 64
 """The most alternatives to report a token: each costs a sorted entry and its bytes on the wire."""
 
 
+MAX_PRIORITY = 1000
+"""Levels of priority, up and down: each is worth `priority_aging` arrivals."""
+
+
 def check_request(request: Request, *, vocab_size: int, longest: int) -> None:
     """Check what `SamplingParams` alone cannot: lengths, vocabulary, this engine's bounds.
 
@@ -29,6 +33,11 @@ def check_request(request: Request, *, vocab_size: int, longest: int) -> None:
     _check_ids(sampling.logit_bias, vocab_size, "logit_bias")
     if sampling.n > MAX_N:
         raise InvalidRequestError(f"n must be at most {MAX_N}; got {sampling.n}", "n")
+    if abs(request.priority) > MAX_PRIORITY:
+        raise InvalidRequestError(
+            f"priority must be from -{MAX_PRIORITY} to {MAX_PRIORITY}; got {request.priority}",
+            "priority",
+        )
     most = min(MAX_LOGPROBS, vocab_size)
     for param, count in (
         ("logprobs", sampling.logprobs),

@@ -16,7 +16,7 @@ from rose.server.completions import CompletionCall
 from rose.server.detokenize import TextCodec
 from rose.server.engine_client import EngineClient, EngineState, Generation
 from rose.server.errors import ApiError
-from rose.server.http import EventStream, unless_client_leaves
+from rose.server.http import EventStream, read_body, unless_client_leaves
 from rose.server.metrics import CONTENT_TYPE, CallTimer, Metrics
 from rose.server.openai_types import CompletionRequest, Prompt
 from rose.version import __version__
@@ -86,10 +86,10 @@ class FrontEnd:
 
 def create_app(front_end: FrontEnd) -> FastAPI:
     """The application. Its client must be entered, and is not closed."""
-    app = FastAPI(title="Rose", version=__version__)
+    app = FastAPI(title="Rose", version=__version__, redirect_slashes=False)
     errors.install(app)
 
-    @app.get("/health")
+    @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> Response:
         return _health(front_end.client)
 
@@ -118,7 +118,7 @@ def create_app(front_end: FrontEnd) -> FastAPI:
     @app.post("/v1/completions", openapi_extra=body_schema)
     async def completions(request: Request) -> Response:
         try:
-            body = CompletionRequest.model_validate_json(await request.body())
+            body = CompletionRequest.model_validate_json(await read_body(request))
         except ValidationError as error:
             raise errors.from_validation(error) from None
         return await _complete(front_end, request, body)

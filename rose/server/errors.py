@@ -1,11 +1,16 @@
 """Errors in OpenAI's form: `{"error": {"message", "type", "param", "code"}}`."""
 
+from collections.abc import Mapping
+
 import msgspec
 from fastapi import FastAPI, Request, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from rose.protocol import EngineDeadError, InvalidRequestError
+
+MAX_MESSAGE = 1000
+"""Characters of a message; it may quote what the client sent."""
 
 
 class ApiError(Exception):
@@ -17,6 +22,7 @@ class ApiError(Exception):
         kind: OpenAI's `type`.
         param: the field at fault, or None.
         code: for programs, or None.
+        headers: of the answer.
     """
 
     def __init__(
@@ -27,9 +33,11 @@ class ApiError(Exception):
         kind: str = "invalid_request_error",
         param: str | None = None,
         code: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.headers = status, dict(headers or {})
+        self.message = message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "..."
         self.kind, self.param, self.code = kind, param, code
 
     def body(self) -> bytes:
@@ -44,8 +52,9 @@ class ApiError(Exception):
 
     def response(self) -> Response:
         """The HTTP answer."""
-        headers = {"Retry-After": "5"} if self.status == 503 else None
-        return Response(self.body(), self.status, headers, media_type="application/json")
+        if self.status == 503:
+            self.headers["Retry-After"] = "5"
+        return Response(self.body(), self.status, self.headers, media_type="application/json")
 
 
 class ClientGoneError(Exception):
@@ -64,7 +73,7 @@ def from_exception(error: Exception) -> ApiError:
         message = f"the engine cannot serve this: {error}"
         return ApiError(503, message, kind="server_error", code="engine_unavailable")
     if isinstance(error, HTTPException):
-        return ApiError(error.status_code, str(error.detail))
+        return ApiError(error.status_code, str(error.detail), headers=error.headers)
     return ApiError(500, "internal error of the server; see its log", kind="server_error")
 
 

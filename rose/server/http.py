@@ -1,16 +1,46 @@
-"""What the routes need of HTTP beyond the framework: noticing that a client hung up."""
+"""What the routes need of HTTP beyond the framework: bounded bodies, clients that go or stall."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TypeVar
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from rose.server.errors import ClientGoneError
+from rose.server.errors import ApiError, ClientGoneError
+
+log = logging.getLogger("rose.server")
 
 T = TypeVar("T")
+
+MAX_BODY_BYTES = 32 * 2**20
+"""Of a request: several prompts of the longest kind, as token ids."""
+
+STALL_S = 120.0
+"""A client that takes nothing of its stream for so long is dropped; until then its events wait."""
+
+
+async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
+    """The request's body.
+
+    Raises:
+        ApiError: it is larger than `limit` bytes (413).
+        ClientGoneError: the client left before it had sent all of it.
+    """
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise ApiError(413, f"the body is too large: at most {limit} bytes would do")
+            parts.append(part)
+    except ClientDisconnect:
+        raise ClientGoneError from None
+    return b"".join(parts)
 
 
 async def unless_client_leaves(request: Request, work: Coroutine[None, None, T]) -> T:
@@ -40,22 +70,40 @@ async def _client_leaves(request: Request) -> None:
 
 
 class EventStream(StreamingResponse):
-    """A stream of server-sent events; it ends when the client leaves.
+    """A stream of server-sent events; it ends when the client leaves, or takes none for too long.
 
     Args:
         events: each item is one or more whole events.
         on_end: called once it is over, however that comes: even if it never began.
+        stall_s: how long the client may leave events waiting.
     """
 
-    def __init__(self, events: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, events: AsyncIterator[bytes], on_end: Callable[[], None], stall_s: float = STALL_S
+    ) -> None:
         super().__init__(
             events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
         )
         self._on_end = on_end
+        self._stall_s = stall_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream (ASGI)."""
+
+        async def send_in_time(message: Message) -> None:
+            try:
+                await asyncio.wait_for(send(message), self._stall_s)
+            except TimeoutError:
+                raise _StalledError from None
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, send_in_time)
+        except _StalledError:
+            # The server closes a connection whose answer is incomplete.
+            log.warning("a client took nothing of its stream for %g s: dropped", self._stall_s)
         finally:
             self._on_end()
+
+
+class _StalledError(Exception):
+    """The client does not read."""

@@ -7,9 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from rose.protocol import InvalidRequestError, SamplingParams
 
 MAX_CHOICES = 128
+MAX_CALL_CHOICES = 4096
+"""Prompts times n of one call, so that none keeps everybody else waiting for long."""
+
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024
+MAX_ID_DIGITS = 10
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's, of the legacy completions API."""
 
@@ -89,8 +93,18 @@ class CompletionRequest(BaseModel):
         """The prompts, one or more.
 
         Raises:
-            InvalidRequestError: it is none of the four shapes.
+            InvalidRequestError: it is none of the four shapes, or holds too many.
         """
+        prompts = self._prompts()
+        if len(prompts) * self.num_choices() > MAX_CALL_CHOICES:
+            raise InvalidRequestError(
+                f"{len(prompts)} prompts times n ({self.num_choices()}) make more than "
+                f"{MAX_CALL_CHOICES} choices: post them in several calls",
+                "prompt",
+            )
+        return prompts
+
+    def _prompts(self) -> Sequence[Prompt]:
         prompt = self.prompt
         if isinstance(prompt, str):
             return [prompt]
@@ -184,8 +198,8 @@ def _all_of(kind: type, values: list[object]) -> bool:
 
 def _token_keys(bias: dict[str, float]) -> dict[int, float]:
     for key in bias:
-        if not (key.isascii() and key.isdecimal()):
+        if not (key.isascii() and key.isdecimal() and len(key) <= MAX_ID_DIGITS):
             raise InvalidRequestError(
-                f"logit_bias must be keyed by token ids; got {key!r}", "logit_bias"
+                f"logit_bias must be keyed by token ids; got {key[:80]!r}", "logit_bias"
             )
     return {int(key): value for key, value in bias.items()}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import time
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer
 
 from rose.protocol import InvalidRequestError, Request
 from rose.server.detokenize import TextCodec
+from rose.server.http import MAX_BODY_BYTES
 from rose.server.openai_types import CompletionRequest
 from tests.engine_processes import eventually, fake_output, make_request
 from tests.fakes import digest_of, expected_prompt_logprobs, token_logprobs
@@ -225,6 +227,10 @@ REFUSED = [
     ({"logprobs": -1}, "logprobs", "at least 0"),
     ({"logit_bias": {"x": 1}}, "logit_bias", "'x'"),
     ({"logit_bias": {"9999": 1}}, "logit_bias", "9999"),
+    ({"logit_bias": {"1" * 5000: 1}}, "logit_bias", "keyed by token ids"),
+    ({"priority": 10**6}, "priority", "from -1000 to 1000; got 1000000"),
+    ({"prompt": [[1]] * 100, "n": 50}, "prompt", "post them in several calls"),
+    ({"temperature": 10**400}, "temperature", "a finite number"),
     ({"stop": [""]}, "stop", "1 to 1024 characters"),
     ({"stop": ["a"] * 17}, "stop", "at most 16"),
     ({"stop": 5}, "stop", "got 5"),
@@ -283,6 +289,33 @@ def test_numbers_too_large_for_the_wire(server, field):
     assert "64 bits" in response.json()["error"]["message"]
 
 
+def test_a_body_too_large_is_refused_unread(server):
+    content = b'{"model": "' + b"x" * MAX_BODY_BYTES + b'"}'
+    response = httpx.post(server.url + "/v1/completions", content=content)
+    assert response.status_code == 413
+    assert f"at most {MAX_BODY_BYTES} bytes" in response.json()["error"]["message"]
+
+
+def test_errors_quote_only_so_much(server):
+    error = server.post(model="x" * 10_000).json()["error"]
+    assert len(error["message"]) < 1100
+
+
+def test_clients_that_leave_at_any_stage_leave_no_trace(server):
+    address = (server.url.split("//")[1].split(":")[0], int(server.url.rsplit(":", 1)[1]))
+    body = json.dumps({"model": "fake", "prompt": [1] * 100, "max_tokens": 1500}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    whole = head + body
+    lines = len(server.lines)
+    for end in (0, 20, len(head), len(head) + 50, len(whole)):
+        with socket.create_connection(address) as connection:
+            connection.sendall(whole[:end])
+            time.sleep(0.05)
+    eventually(lambda: server.running() == 0)
+    assert server.post().status_code == 200
+    assert server.lines[lines:] == []
+
+
 def test_nan_is_refused(server):
     content = b'{"model": "fake", "prompt": [1], "temperature": NaN}'
     response = httpx.post(server.url + "/v1/completions", content=content)
@@ -296,7 +329,10 @@ def test_errors_of_other_kinds(server, client):
     with pytest.raises(openai.BadRequestError, match="temperature"):
         client.completions.create(model="fake", prompt="x", temperature=-1, stream=True)
     assert server.get("/v1/nothing").json()["error"]["message"] == "Not Found"
+    assert server.get("/v1/models/").status_code == 404
     assert server.get("/v1/completions").status_code == 405
+    assert server.get("/v1/completions").headers["allow"] == "POST"
+    assert httpx.head(server.url + "/health").status_code == 200
     assert "error" in server.get("/v1/completions").json()
 
 
