@@ -4,11 +4,13 @@ A row is uint16 [3, length]: token ids, the number of each token's document in t
 and what kind of target the token is. Documents are whole; they share a row with others.
 """
 
+import itertools
 import multiprocessing
 import os
 import queue
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
@@ -149,30 +151,44 @@ def pack(examples: Iterable[Example], length: int = SEQUENCE_LENGTH) -> Iterator
 
 
 def training_examples(seed: int, task_weights: Mapping[str, float]) -> Iterator[Example]:
-    """The training split; tasks named in `task_weights` are drawn that many times as often."""
-    weights = {task: w * task_weights.get(task, 1.0) for task, w in corpus.TASK_WEIGHTS.items()}
-    if weights == corpus.TASK_WEIGHTS:
-        yield from corpus.stream(seed, "train")
+    """The training split.
+
+    Args:
+        seed: of the corpus.
+        task_weights: how often a task occurs, relative to its share in the corpus; 1 for those
+            that are not named.
+
+    Raises:
+        ValueError: a task is named that the corpus does not have.
+    """
+    unknown = sorted(set(task_weights) - set(corpus.TASKS))
+    if unknown:
+        raise ValueError(f"no tasks {', '.join(unknown)}; there are {', '.join(corpus.TASKS)}")
     rng = random.Random(seed)
-    streams = {
-        task: corpus.stream(rng.getrandbits(32), "train", task)
-        for task, weight in weights.items()
-        if weight > 0
-    }
-    tasks, shares = list(streams), [weights[task] for task in streams]
-    while True:
-        yield next(streams[rng.choices(tasks, shares)[0]])
+    most = max([1.0, *task_weights.values()])
+    for example in corpus.stream(seed, "train"):
+        # Drawing is cheap; what costs is encoding.
+        if rng.random() * most < task_weights.get(example.task, 1.0):
+            yield example
 
 
-def heldout_rows(seed: int, rows_a_task: int) -> tuple[list[str], Rows]:
-    """Rows of held-out examples, each of one task: their tasks and uint16 [rows, 3, length]."""
-    tasks, rows = [], []
-    for task in corpus.TASK_WEIGHTS:
-        stream = pack(corpus.stream(seed, "heldout", task))
-        for _ in range(rows_a_task):
-            tasks.append(task)
-            rows.append(next(stream))
-    return tasks, np.stack(rows)
+def heldout_rows(seed: int, examples: int) -> tuple[list[str], Rows]:
+    """Held-out examples in rows that are each of one task.
+
+    Returns:
+        The rows' tasks, and uint16 [rows, 3, length].
+    """
+    encoder, pad = Encoder(), special_token_ids()[PAD_TOKEN]
+    packers: dict[str, Packer] = defaultdict(lambda: Packer(SEQUENCE_LENGTH, pad))
+    rows: dict[str, list[Rows]] = defaultdict(list)
+    for example in itertools.islice(corpus.stream(seed, "heldout"), examples):
+        row = packers[example.task].add(encoder.document(example))
+        if row is not None:
+            rows[example.task].append(row)
+    for task in sorted(packers):
+        rows[task] += packers[task].flush()
+    tasks = [task for task in sorted(rows) for _ in rows[task]]
+    return tasks, np.stack([row for task in sorted(rows) for row in rows[task]])
 
 
 def _work(

@@ -55,7 +55,7 @@ class Options:
     workers: int
     compiled: bool
     qat_from: float
-    heldout_rows: int
+    heldout_examples: int
     task_weights: Mapping[str, float]
     initial: Path | None
     device: torch.device
@@ -74,7 +74,7 @@ def parse() -> Options:
     parser.add_argument("--workers", type=int, default=14, help="processes that make data")
     parser.add_argument("--compile", action="store_true", help="torch.compile the layers")
     parser.add_argument("--qat-from", type=float, default=0.75, help="MXFP4 from this part on")
-    parser.add_argument("--heldout-rows", type=int, default=4, help="rows a task in the log")
+    parser.add_argument("--heldout", type=int, default=1000, help="examples for the log")
     parser.add_argument("--task-weights", type=json.loads, default={}, help='{"recall": 2.0}')
     parser.add_argument("--init", type=Path, help="folder with a state to start from")
     parser.add_argument("--device", type=torch.device, default=None, help="default: cuda if any")
@@ -90,7 +90,7 @@ def parse() -> Options:
         workers=words.workers,
         compiled=words.compile,
         qat_from=words.qat_from,
-        heldout_rows=words.heldout_rows,
+        heldout_examples=words.heldout,
         task_weights=words.task_weights,
         initial=words.init,
         device=words.device or torch.device("cuda" if torch.cuda.is_available() else "cpu"),
@@ -200,9 +200,8 @@ class Trainer:
         size = self.options.batch_rows
         # With gradients, of no use here, and in batches of the usual size: another way would be
         # compiled anew.
-        padded = torch.cat((rows, rows[: -len(rows) % size])) if len(rows) % size else rows
-        while len(padded) % size:
-            padded = torch.cat((padded, rows))[: -(-len(rows) // size) * size]
+        wanted = torch.arange(-(-len(rows) // size) * size, device=rows.device) % len(rows)
+        padded = rows[wanted]
         with self.expert_weights(progress):
             for start in range(0, len(rows), size):
                 losses, counts = self.loss(padded[start : start + size]).turn_of_row
@@ -283,7 +282,7 @@ def main() -> None:
     make = functools.partial(make_rows, options.task_weights)
     # Before anything touches CUDA: the workers are forks.
     feed = RowFeed(make, seed=options.seed, workers=options.workers)
-    tasks, held = heldout_rows(options.seed, options.heldout_rows)
+    tasks, held = heldout_rows(options.seed, options.heldout_examples)
     torch.set_float32_matmul_precision("high")
     trainer = Trainer(options, began)
     trainer.say({"parameters": parameter_count(trainer.model), "options": repr(options)})
