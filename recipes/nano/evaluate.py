@@ -33,7 +33,7 @@ Write = Callable[[Sequence[Case]], list[list[int]]]
 """Writes the ids of the turns that answer some cases, in their order."""
 
 
-def load_codec(folder: Path) -> TextCodec:
+def _load_codec(folder: Path) -> TextCodec:
     """The checkpoint's tokenizer.
 
     Raises:
@@ -45,10 +45,10 @@ def load_codec(folder: Path) -> TextCodec:
     return codec
 
 
-def engine_writer(llm: LLM, chat_format: HarmonyFormat) -> Write:
-    """Writes turns greedily with a model."""
+def engine_writer(llm: LLM, chat_format: HarmonyFormat, max_tokens: int) -> Write:
+    """Writes turns of at most `max_tokens` greedily with a model."""
     params = SamplingParams(
-        temperature=0, max_tokens=MAX_TURN_TOKENS, stop_token_ids=chat_format.stop_token_ids
+        temperature=0, max_tokens=max_tokens, stop_token_ids=chat_format.stop_token_ids
     )
 
     def write(cases: Sequence[Case]) -> list[list[int]]:
@@ -135,13 +135,14 @@ def evaluate_model(
     batch: int,
     cases: Sequence[Case],
     efforts: Sequence[Case],
+    max_tokens: int = MAX_TURN_TOKENS,
     show: int = 0,
 ) -> Report:
     """Measure one model in one precision, through the engine."""
     with LLM(model, quantization=quantization, device=device, max_num_seqs=batch) as llm:
-        evaluation = Evaluation(cases, efforts, load_codec(Path(llm.info.model_path)))
+        evaluation = Evaluation(cases, efforts, _load_codec(Path(llm.info.model_path)))
         begun = time.perf_counter()
-        write = engine_writer(llm, evaluation.chat_format)
+        write = engine_writer(llm, evaluation.chat_format, max_tokens)
         report = evaluation.run(f"{llm.info.model}: {llm.info.description}", write, show=show)
         seconds, stats = time.perf_counter() - begun, llm.stats
     print(
@@ -162,7 +163,7 @@ def differences(first: Report, other: Report) -> list[str]:
     return [
         f"{other.model}: {name} {its:.1%}, but {mine:.1%} in {first.model}"
         for name, mine, its in pairs
-        if abs(its - mine) > POINTS_APART
+        if round(abs(its - mine), 9) > POINTS_APART
     ]
 
 
@@ -180,6 +181,7 @@ def _parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, metavar="TASK")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--batch", type=int, default=64, help="sequences in a step")
+    parser.add_argument("--max-tokens", type=int, default=MAX_TURN_TOKENS, help="of a turn")
     parser.add_argument("--json", type=Path, help="also write what was found to this file")
     parser.add_argument("--show", type=int, default=0, help="print this many turns of each row")
     parser.add_argument("--strict", action="store_true", help="exit 1 below what is required")
@@ -203,6 +205,7 @@ def main(words: Sequence[str] | None = None) -> int:
             batch=args.batch,
             cases=cases,
             efforts=efforts,
+            max_tokens=args.max_tokens,
             show=0 if reports else args.show,
         )
         print_report(report)

@@ -48,14 +48,14 @@ def _cases_of(task: str, per_row: int, seed: int) -> list[Case]:
 
 def effort_cases(cases: Sequence[Case], prompts: int) -> list[Case]:
     """Some of the prompts, spread over the tasks, each at every reasoning effort."""
-    chosen = cases[:: max(1, len(cases) // prompts)][:prompts]
+    step = max(1, len(cases) // max(1, prompts))
     return [
-        Case(
-            effort,
-            replace(
-                c.example, conversation=replace(c.example.conversation, reasoning_effort=effort)
-            ),
-        )
+        Case(effort, _at_effort(case.example, effort))
         for effort in EFFORTS
-        for c in chosen
+        for case in cases[::step][:prompts]
     ]
+
+
+def _at_effort(example: Example, effort: ReasoningEffort) -> Example:
+    conversation = replace(example.conversation, reasoning_effort=effort)
+    return replace(example, conversation=conversation)

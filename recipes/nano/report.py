@@ -1,5 +1,6 @@
 """What an evaluation found: rows of counts, the targets, and how they print."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,8 +80,8 @@ class Target:
 
     @property
     def met(self) -> bool:
-        """Whether it is at least what it must be."""
-        return self.share >= self.at_least
+        """Whether it is at least what it must be; nothing is asked where nothing was measured."""
+        return not self.turns or self.share >= self.at_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ class Report:
     def effort_ordered(self) -> bool:
         """Whether more effort is more thought."""
         lengths = list(self.efforts.values())
-        return all(less < more for less, more in zip(lengths, lengths[1:], strict=False))
+        return all(less < more for less, more in itertools.pairwise(lengths))
 
     @property
     def failures(self) -> list[str]:
@@ -165,6 +166,7 @@ def print_report(report: Report) -> None:
     print(f"| {'-' * 28} | -----: | -------: | ----: | -------: | -------- |")
     for t in report.targets:
         verdict = "reached" if t.share >= t.aim else "enough" if t.met else "TOO LOW"
+        verdict = verdict if t.turns else "unknown"
         print(
             f"| {t.name:28} | {t.share:6.1%} | {t.at_least:8.1%} | {t.aim:5.1%} "
             f"| {t.turns:8} | {verdict:8} |"
