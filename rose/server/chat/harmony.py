@@ -1,13 +1,7 @@
 """Harmony, the format of gpt-oss: what others import."""
 
 from rose.server.chat.format import Conversation
-from rose.server.chat.harmony_parser import (
-    HarmonyParser,
-    HarmonyVocabulary,
-    ParsedCall,
-    ParsedTurn,
-    parse_turn,
-)
+from rose.server.chat.harmony_parser import HarmonyParser, HarmonyVocabulary
 from rose.server.chat.harmony_pieces import (
     END_OF_TEXT,
     HarmonyVocabularyError,
@@ -22,12 +16,9 @@ from rose.server.detokenize import TextCodec
 __all__ = [
     "HarmonyFormat",
     "HarmonyVocabularyError",
-    "ParsedCall",
-    "ParsedTurn",
     "Piece",
     "Special",
     "encode_pieces",
-    "parse_turn",
     "render_pieces",
     "render_turn_pieces",
 ]

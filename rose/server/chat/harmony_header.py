@@ -4,6 +4,7 @@ A header is what stands between `<|start|>` and `<|message|>`. Models cut it sho
 mistype it and forget its end; whatever they wrote, reading it gives a meaning and never an error.
 """
 
+import difflib
 import re
 from dataclasses import dataclass, field
 
@@ -18,11 +19,12 @@ CHANNELS: tuple[Channel, ...] = ("analysis", "commentary", "final")
 SPEAKERS = frozenset({"assistant", "user", "system", "developer", "tool", "all"})
 """Recipients that are no functions."""
 TELLING_PREFIX = 3
-"""Letters that a mistyped channel must share with the one that is meant."""
+"""Letters by which a channel is known whatever follows them."""
+LIKENESS = 0.75
+"""How like a channel's name (difflib's ratio) another word must be to be that name mistyped."""
 
 _ROLE = re.compile(r"\s*(assistant|user|system|developer|tool|functions\.[\w.\-]+)")
-_CHANNEL = re.compile(r"\s*(analysis|commentary|final)")
-_WORD = re.compile(r"\s*(\w+)")
+_CHANNEL = re.compile(r"\s*(analysis|commentary|final)(?=to=|[^a-z]|$)")
 _RECIPIENT = re.compile(r"\s*to=\s*([^\s{]*)")
 _ANY_RECIPIENT = re.compile(r"to=\s*([^\s{]*)")
 _CONTENT_TYPE = re.compile(r"\s*(json|code|text|python)?")
@@ -117,10 +119,8 @@ def read_open(header: HeaderText) -> Header:
         role = _without_role(role)
     role_recipient, role = _cut_recipient(role)
     if header.channel is not None:
-        word = _CHANNEL.match(channel) or _WORD.match(channel)
-        named = _channel_of(word[1]) if word else None
-        if word and named:
-            found, channel = named, channel[word.end() :]
+        found = _channel_of(channel) or found
+        channel = _without_channel(channel)
     channel_recipient, channel = _cut_recipient(channel)
     content_type = header.content_type or ""
     match = _CONTENT_TYPE.match(content_type)
@@ -154,11 +154,23 @@ def _without_role(text: str) -> str:
 
 def _channel_of(text: str) -> Channel | None:
     """The channel that a section's first word names, mistyped perhaps."""
-    word = text.lstrip().lower()
+    words = text.lower().split(maxsplit=1)
+    word = words[0] if words else ""
     for channel in CHANNELS:
         if word.startswith(channel[:TELLING_PREFIX]):
             return channel
-    return None
+    alike = difflib.get_close_matches(word, CHANNELS, n=1, cutoff=LIKENESS)
+    return next((channel for channel in CHANNELS if channel in alike), None)
+
+
+def _without_channel(text: str) -> str:
+    """A channel's section without the name; a mistyped one is a name only if it stands alone."""
+    match = _CHANNEL.match(text)
+    if match:
+        return text[match.end() :]
+    word = text.split("to=", 1)[0].strip()
+    alone = word.isalpha() and _channel_of(word) is not None
+    return text.replace(word, "", 1) if alone else text
 
 
 def _channel_of_role(role: str) -> Channel | None:

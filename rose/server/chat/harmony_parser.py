@@ -14,11 +14,10 @@ No text of a message is lost or given out twice, and each token costs the same, 
 turn.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from enum import Enum, auto
 
-from rose.server.chat.format import ContentDelta, Delta, Parser, ReasoningDelta, ToolCallDelta
+from rose.server.chat.format import ContentDelta, Delta, ReasoningDelta, ToolCallDelta
 from rose.server.chat.harmony_header import (
     Header,
     HeaderText,
@@ -186,42 +185,3 @@ class HarmonyParser:
         reasoning = header.channel == "analysis"
         self._state = _State.REASONING if reasoning else _State.CONTENT
         return []
-
-
-@dataclass(slots=True)
-class ParsedCall:
-    """A call of a turn."""
-
-    name: str
-    arguments: str = ""
-
-
-@dataclass(slots=True)
-class ParsedTurn:
-    """A whole turn: all its deltas put together."""
-
-    reasoning: str = ""
-    content: str = ""
-    calls: list[ParsedCall] = field(default_factory=list)
-
-    def add(self, delta: Delta) -> None:
-        """One more delta."""
-        if isinstance(delta, ReasoningDelta):
-            self.reasoning += delta.text
-        elif isinstance(delta, ContentDelta):
-            self.content += delta.text
-        else:
-            if delta.name is not None:
-                self.calls.append(ParsedCall(delta.name))
-            self.calls[delta.index].arguments += delta.arguments
-
-
-def parse_turn(parser: Parser, token_ids: Iterable[int]) -> ParsedTurn:
-    """Run a fresh parser over a whole turn."""
-    turn = ParsedTurn()
-    for token_id in token_ids:
-        for delta in parser.push(token_id):
-            turn.add(delta)
-    for delta in parser.flush():
-        turn.add(delta)
-    return turn
