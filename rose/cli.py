@@ -1,4 +1,4 @@
-"""The commands: rose serve, engine, generate, score, convert.
+"""The commands: rose serve, engine, front-end, generate, score, convert.
 
 Imports are lazy: `rose --help` and the front end load no torch. A user's mistake is one line on
 standard error and exit status 1 (2 for a wrong command line), never a traceback.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from rose.cli_files import check_output, parse_prompt, read_prompts, write_whole
-from rose.config import Dtype, LoadFormat
+from rose.config import ConfigError, Dtype, LoadFormat
 from rose.options import Device, EngineOptions, QuantizationChoice
 from rose.protocol import EngineDeadError, SamplingParams, UserError
 from rose.version import __version__
@@ -288,7 +288,7 @@ def convert(source: str, target: Path, target_format: str) -> None:
 @click.option("--endpoint", required=True, help="ZeroMQ address to bind: ipc://... or tcp://...")
 @click.option("--parent-pid", type=int, hidden=True)
 def engine(options: EngineOptions, endpoint: str, parent_pid: int | None) -> None:
-    """Run an engine process alone; `rose serve` starts one by itself."""
+    """Run an engine process alone, for `rose front-end`; `rose serve` starts one by itself."""
     from rose.engine.loop import run_engine_process
 
     def make_engine() -> "Engine":
@@ -299,11 +299,26 @@ def engine(options: EngineOptions, endpoint: str, parent_pid: int | None) -> Non
     sys.exit(run_engine_process(endpoint, make_engine, parent_pid=parent_pid))
 
 
+def http_options(command: Command) -> Command:
+    """Where to listen, and how long to drain."""
+    for option in (
+        click.option(
+            "--drain-seconds",
+            type=click.FloatRange(0),
+            default=30.0,
+            show_default=True,
+            help="What requests in flight get on ^C.",
+        ),
+        click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True),
+        click.option("--host", default="127.0.0.1", show_default=True),
+    ):
+        command = option(command)
+    return command
+
+
 @main.command()
 @engine_options
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
-@click.option("--drain-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
+@http_options
 def serve(options: EngineOptions, host: str, port: int, drain_seconds: float) -> None:
     """Serve MODEL over an OpenAI-compatible HTTP API, until ^C."""
     from rose.models.builtin import served_name as default_name
@@ -321,6 +336,27 @@ def serve(options: EngineOptions, host: str, port: int, drain_seconds: float) ->
         return [sys.executable, "-m", "rose.cli", "engine", *own, *engine_arguments(local)]
 
     serve_http(sock, engine_command, ServeOptions(drain_s=drain_seconds))
+
+
+@main.command()
+@click.argument("endpoint")
+@http_options
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Holds tokenizer.json.  [default: the engine's checkpoint]",
+)
+def front_end(
+    endpoint: str, host: str, port: int, drain_seconds: float, tokenizer: Path | None
+) -> None:
+    """Serve the API before an engine that `rose engine` runs at ENDPOINT, until ^C."""
+    from rose.server.serve import ServeOptions, attach, bind
+
+    if tokenizer is not None and not (tokenizer / "tokenizer.json").is_file():
+        raise ConfigError(f"--tokenizer {tokenizer} must be a folder that holds tokenizer.json")
+    options = ServeOptions(tokenizer_folder=tokenizer, drain_s=drain_seconds)
+    attach(bind(host, port), endpoint, options)
 
 
 if __name__ == "__main__":

@@ -194,8 +194,8 @@ def run_engine_process(
 ) -> int:
     """Serve an engine at an endpoint until told to leave; the main program of the engine process.
 
-    It ignores SIGINT, which a terminal sends to the front end too; SIGTERM ends it in order.
-    A failure of the start or of a step is told to all front ends and logged.
+    SIGTERM ends it in order, and so does SIGINT, unless it belongs to a parent: a terminal sends
+    SIGINT to that too. A failure of the start or of a step is told to all front ends and logged.
 
     Args:
         endpoint: ZeroMQ address to bind, `ipc://...` or `tcp://...`.
@@ -209,15 +209,23 @@ def run_engine_process(
     Raises:
         OSError: the endpoint cannot be bound.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ending = [signal.SIGTERM]
+    if parent_pid is None:
+        ending.append(signal.SIGINT)
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     front_ends = FrontEnds(endpoint, timing=timing, parent_pid=parent_pid)
     try:
-        return _serve(make_engine, front_ends)
+        return _serve(make_engine, front_ends, ending)
     finally:
         front_ends.close()
 
 
-def _serve(make_engine: Callable[[], SteppedEngine], front_ends: FrontEnds) -> int:
+def _serve(
+    make_engine: Callable[[], SteppedEngine],
+    front_ends: FrontEnds,
+    ending: list[signal.Signals],
+) -> int:
     try:
         engine = make_engine()
     except (UserError, OSError) as error:  # one clear line
@@ -227,8 +235,9 @@ def _serve(make_engine: Callable[[], SteppedEngine], front_ends: FrontEnds) -> i
         log.exception("the engine failed to start")
         _fail(front_ends, f"the engine failed to start: {type(error).__name__}: {error}")
         return 1
-    # Until here SIGTERM killed at once: there was nothing to put in order.
-    signal.signal(signal.SIGTERM, lambda *_: front_ends.inbox.put(Leave("SIGTERM")))
+    # Until here a signal ended it at once: there was nothing to put in order.
+    for number in ending:
+        signal.signal(number, lambda number, _: front_ends.inbox.put(Leave(f"signal {number}")))
     try:
         front_ends.announce(engine.info())
         EngineLoop(engine, front_ends).run()

@@ -47,6 +47,9 @@ class EngineState(StrEnum):
 class EngineClient:
     """A connection to one engine process; use as an async context manager.
 
+    Raises (on entry):
+        OSError: the endpoint is no address that ZeroMQ knows.
+
     Args:
         endpoint: ZeroMQ address at which the engine listens, now or later.
         hello_interval_s: seconds between the Hellos by which the engine knows that this front end
@@ -85,7 +88,11 @@ class EngineClient:
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.set(zmq.RECONNECT_IVL, 50)
         self._socket.set(zmq.RECONNECT_IVL_MAX, 1000)
-        self._socket.connect(self.endpoint)
+        try:
+            self._socket.connect(self.endpoint)
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise OSError(f"cannot connect to {self.endpoint}: {error.strerror}") from None
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tend())]
         return self
 

@@ -1,4 +1,4 @@
-"""Run a front end and the engine process behind it, from start to an orderly end."""
+"""Run a front end, with an engine process of its own or before one that runs already."""
 
 import asyncio
 import contextlib
@@ -84,14 +84,46 @@ def serve(
         TokenizerError: the model's tokenizer.json is unusable.
         OSError: the engine's command cannot be run.
     """
-    config = uvicorn.Config(app="unused")
-    with (
-        contextlib.closing(sock),
-        tempfile.TemporaryDirectory(prefix="rose-") as folder,
-        asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
-    ):
+    with tempfile.TemporaryDirectory(prefix="rose-") as folder:
         endpoint = f"ipc://{folder}/engine"
-        command = engine_command(endpoint)
+        _run(sock, endpoint, engine_command(endpoint), options, announce)
+
+
+def attach(
+    sock: socket.socket,
+    endpoint: str,
+    options: ServeOptions | None = None,
+    *,
+    announce: Callable[[str], None] | None = None,
+) -> None:
+    """Serve HTTP before an engine that others start and stop, until ^C or SIGTERM.
+
+    It is as `serve`, but the engine may come late, go and come again, and is left running at the
+    end.
+
+    Args:
+        sock: from `bind`; closed at the end.
+        endpoint: ZeroMQ address at which the engine listens, now or later.
+        options: see ServeOptions.
+        announce: shows a line to people; None: on standard error.
+
+    Raises:
+        EngineDeadError: the engine says that it failed to start.
+        TokenizerError: the model's tokenizer.json is unusable.
+        OSError: the endpoint is no address.
+    """
+    _run(sock, endpoint, None, options, announce)
+
+
+def _run(
+    sock: socket.socket,
+    endpoint: str,
+    command: Sequence[str] | None,
+    options: ServeOptions | None,
+    announce: Callable[[str], None] | None,
+) -> None:
+    factory = uvicorn.Config(app="unused").get_loop_factory()
+    with contextlib.closing(sock), asyncio.Runner(loop_factory=factory) as runner:
         runner.run(
             _serve(sock, endpoint, command, options or ServeOptions(), announce or _to_stderr)
         )
@@ -105,15 +137,14 @@ def _to_stderr(line: str) -> None:
 async def _serve(
     sock: socket.socket,
     endpoint: str,
-    command: Sequence[str],
+    command: Sequence[str] | None,
     options: ServeOptions,
     announce: Callable[[str], None],
 ) -> None:
     async with EngineClient(endpoint, dead_after_s=options.dead_after_s) as client:
         front_end = FrontEnd(client, options.tokenizer_folder)
         server = _make_server(front_end, options)
-        # A process group of its own: a terminal's ^C is this process's business alone.
-        process = subprocess.Popen(list(command), stdin=subprocess.DEVNULL, process_group=0)
+        process = None if command is None else _start_engine(command)
         with _signals(lambda: _drain(server, client, options.drain_s), process):
             async with _supervised(process, client, options.engine_exit_s):
                 starting = asyncio.create_task(_start(front_end, sock, server, announce))
@@ -122,6 +153,11 @@ async def _serve(
                     starting.cancel()  # ^C while the engine loads
                 with contextlib.suppress(asyncio.CancelledError):
                     await starting
+
+
+def _start_engine(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    # A process group of its own: a terminal's ^C is this process's business alone.
+    return subprocess.Popen(list(command), stdin=subprocess.DEVNULL, process_group=0)
 
 
 async def _start(
@@ -171,8 +207,8 @@ def _drain(server: uvicorn.Server, client: EngineClient, drain_s: float) -> None
 
 
 @contextlib.contextmanager
-def _signals(first: Callable[[], None], process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Call `first` on the first SIGINT or SIGTERM; on the next, kill the engine and exit."""
+def _signals(first: Callable[[], None], process: subprocess.Popen[bytes] | None) -> Iterator[None]:
+    """Call `first` on the first SIGINT or SIGTERM; on the next, kill an own engine and exit."""
     loop = asyncio.get_running_loop()
     seen: list[int] = []
 
@@ -181,7 +217,8 @@ def _signals(first: Callable[[], None], process: subprocess.Popen[bytes]) -> Ite
         if len(seen) == 1:
             first()
             return
-        process.kill()
+        if process is not None:
+            process.kill()
         os._exit(128 + number)
 
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -196,9 +233,12 @@ def _signals(first: Callable[[], None], process: subprocess.Popen[bytes]) -> Ite
 
 @contextlib.asynccontextmanager
 async def _supervised(
-    process: subprocess.Popen[bytes], client: EngineClient, exit_s: float
+    process: subprocess.Popen[bytes] | None, client: EngineClient, exit_s: float
 ) -> AsyncIterator[None]:
-    """Tell the client if the engine process exits, and make it leave at the end."""
+    """Tell the client if its own engine process exits, and make that leave at the end."""
+    if process is None:
+        yield
+        return
     watching = asyncio.create_task(_watch(process, client))
     try:
         yield

@@ -1,6 +1,7 @@
 """The engine process, driven over its socket: a real engine over the fake executor."""
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -207,8 +208,17 @@ def test_a_silent_front_end_that_returns_gets_a_new_session(start, connect):
     assert front_end.hello().session != before.session
 
 
-def test_signals(start, connect):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(start, connect, number):
     process = start()
+    connect().hello()
+    process.send_signal(number)
+    assert process.wait(10) == 0
+    assert process.stderr.read() == ""
+
+
+def test_an_engine_with_a_parent_leaves_the_terminals_signal_to_it(start, connect):
+    process = start(parent_pid=os.getpid())
     front_end = connect()
     front_end.hello()
     process.send_signal(signal.SIGINT)

@@ -1,4 +1,7 @@
-"""A program: `serve` with the scripted engine behind it; flags after `--` are the engine's."""
+"""A program: `serve` with the scripted engine behind it; flags after `--` are the engine's.
+
+Or `attach`, before an engine that runs at an endpoint.
+"""
 
 import argparse
 import os
@@ -6,7 +9,7 @@ import sys
 from pathlib import Path
 
 from rose.protocol import EngineDeadError, UserError
-from rose.server.serve import ServeOptions, bind, serve
+from rose.server.serve import ServeOptions, attach, bind, serve
 
 SCRIPTED_ENGINE = Path(__file__).resolve().parents[1] / "scripted_engine.py"
 
@@ -16,6 +19,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tokenizer-folder", type=Path)
     parser.add_argument("--drain-s", type=float, default=10.0)
+    parser.add_argument("--attach", metavar="ENDPOINT")
     parser.add_argument("engine_flags", nargs="*")
     args = parser.parse_args()
     flags = [*args.engine_flags, "--parent-pid", str(os.getpid())]
@@ -24,6 +28,9 @@ def main() -> int:
         options = ServeOptions(
             tokenizer_folder=args.tokenizer_folder, drain_s=args.drain_s, dead_after_s=5.0
         )
+        if args.attach:
+            attach(sock, args.attach, options)
+            return 0
         serve(sock, lambda end: [sys.executable, str(SCRIPTED_ENGINE), end, *flags], options)
     except (UserError, EngineDeadError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")

@@ -1,0 +1,109 @@
+"""A front end before an engine that others start and stop."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+
+from tests.engine_processes import (
+    ROOT,
+    environment,
+    eventually,
+    fake_output,
+    make_request,
+    start_engine,
+)
+from tests.engine_processes import stop as stop_engine
+
+
+@pytest.fixture
+def endpoint(tmp_path):
+    return f"ipc://{tmp_path}/e"
+
+
+@pytest.fixture
+def start(endpoint):
+    engines = []
+
+    def start(**flags):
+        engines.append(start_engine(endpoint, **flags))
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        stop_engine(engine)
+
+
+def answer(server, *prompt):
+    response = server.post(prompt=list(prompt), max_tokens=8, return_token_ids=True)
+    return response.json()["choices"][0]["token_ids"]
+
+
+def cut_off(server):
+    with contextlib.suppress(httpx.TransportError):
+        server.post(max_tokens=2000)
+
+
+def test_the_engine_may_come_late_and_outlives_its_front_ends(start, start_server, endpoint):
+    first, second = (start_server("--attach", endpoint) for _ in range(2))
+    assert first.get("/health").json()["status"] == "starting"
+    engine = start()
+    first.ready()
+    second.ready()
+    assert answer(first, 1, 2) == fake_output(make_request("a", 1, 2))
+    first.process.send_signal(signal.SIGINT)
+    assert first.process.wait(10) == 0
+    assert engine.poll() is None
+    assert answer(second, 3) == fake_output(make_request("a", 3))
+
+
+def test_an_engine_that_is_restarted_serves_again(start, start_server, endpoint):
+    engine = start()
+    server = start_server("--attach", endpoint).ready()
+    engine.kill()
+    engine.wait(10)
+    eventually(lambda: server.get("/health").status_code == 503)
+    assert server.process.poll() is None
+    start()
+    eventually(lambda: server.get("/health").status_code == 200)
+    assert answer(server, 4) == fake_output(make_request("a", 4))
+
+
+def test_a_second_signal_quits_and_leaves_the_engine(start, start_server, endpoint):
+    engine = start(step_s=0.05)
+    server = start_server("--attach", endpoint, "--drain-s", "60").ready()
+    thread = threading.Thread(target=cut_off, args=[server])
+    thread.start()
+    eventually(lambda: server.running() == 1)
+    for _ in range(2):
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    assert server.process.wait(5) == 130
+    thread.join(5)
+    assert engine.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nowhere"], "cannot connect to nowhere: Invalid argument"),
+        (["ipc:///tmp/e", "--tokenizer", "rose"], "must be a folder that holds tokenizer.json"),
+    ],
+)
+def test_what_is_no_engine_or_no_tokenizer_is_refused(words, says):
+    done = subprocess.run(
+        [sys.executable, "-m", "rose.cli", "front-end", *words, "--port", "0"],
+        env=environment(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
