@@ -30,7 +30,8 @@ _MARKS = {name: chr(0xE000 + i) for i, name in enumerate(SPECIAL_NAMES)}
 LAST_NUMBER_TASKS = frozenset({"addition", "subtraction", "multiplication", "division"})
 _NUMBER = re.compile(r"(?<![\d.])-?\d+(?:\.\d+)?")
 REFUSAL = re.compile(
-    r"\b(sorry|afraid|(do not|don't|can not|cannot|can't) (know|have|tell|say|answer|help|find))\b",
+    r"\b(sorry|afraid|cannot|can not|can't|unable|not able|beyond"
+    r"|(do not|don't|no way to) (know|have|tell|find))\b",
     re.IGNORECASE,
 )
 
