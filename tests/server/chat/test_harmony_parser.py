@@ -78,6 +78,7 @@ def test_2_stranded_text_between_messages_is_content(tiny_codec):
         ("<|channel|>fnal The answer.", ("", "fnal The answer.", [])),
         ("<|channel|>analysis I think.<|end|>", ("I think.", "", [])),
         ("The answer.", ("", "The answer.", [])),
+        ("user friendly, I hope.", ("", "user friendly, I hope.", [])),
         ("<|channel|>final<|constrain|>The answer.", ("", "The answer.", [])),
         (f"<|channel|>analysis I think.{FINAL}Hi.", ("I think.", "Hi.", [])),
         (f"<|channel|>analysis I think.{START}{FINAL}Hi.", ("I think.", "Hi.", [])),

@@ -73,6 +73,12 @@ def test_calls_and_preambles_of_earlier_turns_stay():
     assert "<|start|>functions.f to=assistant<|channel|>commentary<|message|>1<|end|>" in text
 
 
+def test_a_past_call_on_analysis_is_no_reasoning_to_drop():
+    on_analysis = Message(role="assistant", channel="analysis", recipient="f", content="{}")
+    text = rendered(user("1"), on_analysis, result("f", "1"), final("A"), user("2"))
+    assert "<|channel|>analysis to=functions.f <|constrain|>json<|message|>{}<|call|>" in text
+
+
 def test_a_turn_ends_as_the_model_ends_it():
     assert text_of(render_turn_pieces([final("A")])).endswith("A<|return|>")
     assert text_of(render_turn_pieces([thought("A")])).endswith("A<|end|>")
