@@ -1,4 +1,4 @@
-# `make serve` runs the main job on the embedded model, `make test` the tests; both set up first.
+# `make serve` runs the main job on the built-in model, `make test` the tests; both set up first.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # release with TORCH=..., or an index with TORCH_INDEX=....
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
-MODEL ?= build/tiny
+MODEL ?= $(if $(wildcard rose/assets/nano/model.safetensors),nano,build/tiny)
 HOST ?= 127.0.0.1
 PORT ?= 8000
 STAMP := $(VENV)/.installed

@@ -1,0 +1,69 @@
+"""Built-in models: their names, and that the wheel holds their files."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rose.config import ConfigError
+from rose.models import builtin
+from rose.models.builtin import SERVED_NAMES, builtin_checkpoint, served_name
+from rose.models.hub import find_checkpoint
+from rose.options import EngineOptions
+from tools.make_tiny_checkpoint import Sizes, write_checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+ASSETS = ROOT / "rose" / "assets"
+FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """An installation whose nano is a tiny random model; the folder of it."""
+    folder = tmp_path / "package" / "assets" / "nano"
+    write_checkpoint(folder, Sizes(layers=2))
+    monkeypatch.setattr(builtin, "files", lambda package: folder.parents[1])
+    return folder
+
+
+def test_a_bare_name_is_the_built_in_model(installed, tmp_path, monkeypatch):
+    (tmp_path / "here" / "nano").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    assert find_checkpoint("nano") == installed
+    assert find_checkpoint("./nano") == Path("nano")
+    assert builtin_checkpoint("nanometre") is None
+
+
+def test_it_is_served_under_its_own_name(installed):
+    assert EngineOptions(model="nano", device="cpu").resolve().served_name == "rose-nano"
+    renamed = EngineOptions(model="nano", served_name="mine", device="cpu").resolve()
+    assert renamed.served_name == "mine"
+    assert served_name("org/model") == "org/model"
+
+
+def test_files_that_an_installation_lacks(installed):
+    with pytest.raises(ConfigError, match="nano-draft comes with Rose, but this installation"):
+        find_checkpoint("nano-draft")
+
+
+@pytest.mark.parametrize("name", SERVED_NAMES)
+def test_what_ships_is_whole_and_small(name):
+    folder = ASSETS / name
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip(f"{folder} holds no trained model yet")
+    found = {path.name for path in folder.iterdir()}
+    assert found >= FILES
+    assert ("mtp.safetensors" in found) == (name == "nano")
+    assert builtin_checkpoint(name) == folder
+    sizes = [path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()]
+    assert sum(sizes) <= 15.5e6
+
+
+def test_the_wheel_holds_them(tmp_path):
+    wheel = pytest.importorskip("hatchling.builders.wheel")
+    [made] = wheel.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(made) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("rose/assets/")}
+    laid = {str(path.relative_to(ROOT)) for path in ASSETS.rglob("*") if path.is_file()}
+    assert laid
+    assert packed == laid
