@@ -215,13 +215,16 @@ class RowFeed:
     Args:
         make: the rows of a seed; every worker has a seed of its own.
         seed: of the run.
+        first: the number of the first worker; each number draws other rows.
         workers: how many processes.
 
     Attributes:
         waited: seconds that `take` has waited for workers.
     """
 
-    def __init__(self, make: Callable[[int], Iterator[Rows]], *, seed: int, workers: int) -> None:
+    def __init__(
+        self, make: Callable[[int], Iterator[Rows]], *, seed: int, first: int, workers: int
+    ) -> None:
         context = multiprocessing.get_context("fork")
         self._chunks: Queue[Rows] = context.Queue(maxsize=8 * workers)
         self._spare: list[Rows] = []
@@ -232,7 +235,7 @@ class RowFeed:
                 args=(make, 10_000 * seed + number, self._chunks, os.getpid()),
                 daemon=True,
             )
-            for number in range(workers)
+            for number in range(first, first + workers)
         ]
         for process in self._processes:
             process.start()

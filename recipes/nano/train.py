@@ -4,7 +4,8 @@
 
 DIR receives log.jsonl (a line every 20 seconds), the state (state-*.safetensors, every three
 minutes and at the end) and at the end a checkpoint. The clock starts with the process and covers
-compilation; the checkpoint takes some seconds more.
+compilation; the checkpoint takes some seconds more. With --gpus N, N processes each train on rows
+of their own and average their gradients.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from recipes.nano.fake_quant import ExpertRounding
 from recipes.nano.losses import BatchLoss, batch_loss
 from recipes.nano.model import TrainingModel, parameter_count, token_losses
 from recipes.nano.optimiser import make_optimisers
+from recipes.nano.ranks import Ranks
 from recipes.nano.schedule import learning_rate
 from recipes.nano.sizes import SIZES, model_config
 from recipes.nano.vocabulary import special_token_ids
@@ -53,6 +55,7 @@ class Options:
     optimiser: str
     seed: int
     workers: int
+    gpus: int
     compiled: bool
     qat_from: float
     heldout_examples: int
@@ -67,11 +70,12 @@ def parse() -> Options:
     parser.add_argument("--out", type=Path, required=True, help="folder for log and results")
     parser.add_argument("--minutes", type=float, default=13.0, help="from start to finish")
     parser.add_argument("--size", choices=sorted(SIZES), default="nano")
-    parser.add_argument("--batch-rows", type=int, default=64, help="rows of 1024 tokens a step")
+    parser.add_argument("--batch-rows", type=int, default=64, help="rows of 1024 tokens a GPU")
     parser.add_argument("--lr", type=float, default=2e-3, help="at its peak")
     parser.add_argument("--optimiser", choices=("adamw", "muon"), default="adamw")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data")
-    parser.add_argument("--workers", type=int, default=14, help="processes that make data")
+    parser.add_argument("--workers", type=int, default=14, help="processes a GPU that make data")
+    parser.add_argument("--gpus", type=int, default=1, help="or processes on a CPU")
     parser.add_argument("--compile", action="store_true", help="torch.compile the layers")
     parser.add_argument("--qat-from", type=float, default=0.75, help="MXFP4 from this part on")
     parser.add_argument("--heldout", type=int, default=1000, help="examples for the log")
@@ -88,6 +92,7 @@ def parse() -> Options:
         optimiser=words.optimiser,
         seed=words.seed,
         workers=words.workers,
+        gpus=words.gpus,
         compiled=words.compile,
         qat_from=words.qat_from,
         heldout_examples=words.heldout,
@@ -124,8 +129,10 @@ class Totals:
 class Trainer:
     """A model, its optimisers and the clock."""
 
-    def __init__(self, options: Options, began: float) -> None:
+    def __init__(self, options: Options, ranks: Ranks, device: torch.device, began: float) -> None:
         self.options = options
+        self.ranks = ranks
+        self.device = device
         self.began = began
         self.first_step = time.monotonic()
         torch.manual_seed(options.seed)
@@ -133,7 +140,7 @@ class Trainer:
         model = TrainingModel(config, mtp=options.size != "draft")
         if options.initial is not None:
             model.load_state_dict(load_state(options.initial))
-        self.model = model.to(options.device)
+        self.model = model.to(device)
         self.rounding = ExpertRounding(self.model)
         self.optimisers = make_optimisers(
             self.model, options.optimiser, lr=options.lr, weight_decay=WEIGHT_DECAY
@@ -161,7 +168,7 @@ class Trainer:
 
     def loss(self, rows: Tensor) -> BatchLoss:
         """The losses of rows; on a GPU in bfloat16 where that is enough."""
-        device = self.options.device.type
+        device = self.device.type
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             return batch_loss(self.model, rows, self.token_losses)
 
@@ -171,9 +178,10 @@ class Trainer:
             optimiser.zero_grad(set_to_none=True)
 
     def progress(self) -> float:
-        """The part of the training time that has passed."""
+        """The part of the training time that has passed, the same for all ranks."""
         end = self.began + 60 * self.options.minutes
-        return (time.monotonic() - self.first_step) / max(end - self.first_step, 1e-9)
+        passed = (time.monotonic() - self.first_step) / max(end - self.first_step, 1e-9)
+        return self.ranks.agree(passed)
 
     def advance(self, rows: Tensor, progress: float) -> tuple[BatchLoss, Tensor]:
         """One step; returns its losses and the norm of its gradients."""
@@ -181,6 +189,7 @@ class Trainer:
         with self.expert_weights(progress):
             loss = self.loss(rows)
             loss.total.backward()
+        self.ranks.average_gradients(self.model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
@@ -213,8 +222,10 @@ class Trainer:
 
     def say(self, line: Mapping[str, object]) -> None:
         """Add a line to the log, on the screen too."""
+        if not self.ranks.first:
+            return
         text = json.dumps({"elapsed": round(time.monotonic() - self.began, 1), **line})
-        print(text, flush=True)  # noqa: T201
+        print(text, flush=True)
         with (self.options.out / "log.jsonl").open("a") as file:
             file.write(text + "\n")
 
@@ -242,27 +253,27 @@ def train(trainer: Trainer, batches: DeviceBatches, tasks: list[str], heldout: T
         loss, norm = trainer.advance(rows, progress)
         totals.add(loss, norm)
         if trainer.step % SYNC_STEPS == 0:
-            synchronise(options.device)
+            synchronise(trainer.device)
         now = time.monotonic()
         if now - logged >= LOG_SECONDS:
-            tokens = totals.steps * options.batch_rows * rows.shape[-1]
+            step_tokens = trainer.ranks.count * options.batch_rows * rows.shape[-1]
             trainer.say(
                 {
                     "step": trainer.step,
                     **totals.means(),
                     "lr": float(f"{trainer.optimisers[0].param_groups[0]['lr']:.3g}"),
-                    "tokens": trainer.step * options.batch_rows * rows.shape[-1],
-                    "tokens_per_s": round(tokens / (now - logged)),
+                    "tokens": trainer.step * step_tokens,
+                    "tokens_per_s": round(totals.steps * step_tokens / (now - logged)),
                     "waiting_for_data": round(waited / (now - logged), 3),
                     "mxfp4": progress >= options.qat_from,
-                    **memory(options.device),
+                    **memory(trainer.device),
                 }
             )
             totals, waited, logged = Totals(), 0.0, now
-        if now - evaluated >= EVALUATE_SECONDS:
+        if trainer.ranks.first and now - evaluated >= EVALUATE_SECONDS:
             trainer.say({"heldout": trainer.heldout(tasks, heldout, progress)})
             evaluated = now
-        if now - saved >= SAVE_SECONDS:
+        if trainer.ranks.first and now - saved >= SAVE_SECONDS:
             save_state(trainer.state(), options.out)
             saved = now
 
@@ -274,30 +285,51 @@ def memory(device: torch.device) -> dict[str, float]:
     return {"peak_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 1)}
 
 
-def main() -> None:
-    """Train, save, export."""
+def run(rank: int, options: Options) -> None:
+    """Train, save, export: what each rank does."""
     began = time.monotonic()
-    options = parse()
-    options.out.mkdir(parents=True, exist_ok=True)
     make = functools.partial(make_rows, options.task_weights)
+    first = rank * options.workers
     # Before anything touches CUDA: the workers are forks.
-    feed = RowFeed(make, seed=options.seed, workers=options.workers)
+    feed = RowFeed(make, seed=options.seed, first=first, workers=options.workers)
     tasks, held = heldout_rows(options.seed, options.heldout_examples)
+    device = torch.device(options.device.type, rank if options.device.type == "cuda" else None)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     torch.set_float32_matmul_precision("high")
-    trainer = Trainer(options, began)
+    ranks = Ranks(rank, options.gpus, device)
+    trainer = Trainer(options, ranks, device, began)
     trainer.say({"parameters": parameter_count(trainer.model), "options": repr(options)})
-    batches = DeviceBatches(feed, options.batch_rows, options.device)
+    batches = DeviceBatches(feed, options.batch_rows, device)
     if options.compiled:
         trainer.compile(batches.take())
         trainer.say({"compile": "done"})
     heldout = batches.on_device(held)
     train(trainer, batches, tasks, heldout)
     feed.close()
-    trainer.say({"heldout": trainer.heldout(tasks, heldout, 1.0), "final": True})
+    if ranks.first:
+        finish(trainer, tasks, heldout)
+    ranks.close()
+
+
+def finish(trainer: Trainer, tasks: list[str], heldout: Tensor) -> None:
+    """Write what the run was for."""
+    options = trainer.options
     state = trainer.state()
     save_state(state, options.out)
     write_checkpoint(state, options.size, options.out)
-    trainer.say({"steps": trainer.step, "done": str(options.out)})
+    losses = trainer.heldout(tasks, heldout, 1.0)
+    trainer.say({"heldout": losses, "final": True, "steps": trainer.step})
+
+
+def main() -> None:
+    """Train on one GPU, or on several."""
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.gpus == 1:
+        run(0, options)
+    else:
+        torch.multiprocessing.spawn(run, args=(options,), nprocs=options.gpus)
 
 
 if __name__ == "__main__":
