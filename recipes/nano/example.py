@@ -61,8 +61,9 @@ def is_heldout_key(key: str) -> bool:
 
 
 def is_unseen_tool(name: str) -> bool:
-    """Whether a tool of this name may occur in evaluation only."""
-    return _hash(name, b"tool") % 100 < UNSEEN_NAMES_OF_100
+    """Whether a tool of this name, in whatever case and style, may occur in evaluation only."""
+    plain = "".join(c for c in name.lower() if c.isalnum())
+    return _hash(plain, b"tool") % 100 < UNSEEN_NAMES_OF_100
 
 
 def split_of(example: Example) -> Split:

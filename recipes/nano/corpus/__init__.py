@@ -5,36 +5,57 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from random import Random
 
-from recipes.nano.corpus import arithmetic, chat, comparison, facts, recall
+from recipes.nano.corpus import (
+    arithmetic,
+    chat,
+    comparison,
+    facts,
+    json_answers,
+    recall,
+    results,
+    tools,
+)
 from recipes.nano.example import Example, Split, split_of
 
 Maker = Callable[[Random], Example]
 
-# Weight, in parts of the whole, of each generator.
-MAKERS: tuple[tuple[float, Maker], ...] = (
-    (7.5, arithmetic.addition),
-    (6.5, arithmetic.subtraction),
-    (5.0, arithmetic.multiplication),
-    (1.0, arithmetic.division),
-    (2.5, comparison.compare),
-    (2.0, comparison.extreme),
-    (2.5, comparison.sort),
-    (1.0, comparison.count),
-    (5.0, recall.told),
-    (1.5, recall.untold),
-    (5.0, recall.passage),
-    (0.7, recall.acknowledged),
-    (7.5, facts.fact),
-    (0.5, facts.capital_follow_up),
-    (0.8, chat.talk),
-    (0.8, chat.identity),
-    (0.2, chat.abilities),
-    (0.4, chat.date),
-    (1.0, chat.repeat),
-    (0.7, chat.instructed),
-    (0.3, chat.yes_or_no),
-    (4.5, chat.unknown),
+# Of each generator: the task of its examples and its weight, in parts of 100.
+MAKERS: tuple[tuple[str, float, Maker], ...] = (
+    ("addition", 7.5, arithmetic.addition),
+    ("subtraction", 6.5, arithmetic.subtraction),
+    ("multiplication", 5.0, arithmetic.multiplication),
+    ("division", 1.0, arithmetic.division),
+    ("compare", 2.5, comparison.compare),
+    ("compare", 2.0, comparison.extreme),
+    ("sort", 2.5, comparison.sort),
+    ("count", 1.0, comparison.count),
+    ("recall", 5.0, recall.told),
+    ("recall", 1.5, recall.untold),
+    ("recall", 5.0, recall.passage),
+    ("chat", 0.7, recall.acknowledged),
+    ("facts", 7.5, facts.fact),
+    ("facts", 0.5, facts.capital_follow_up),
+    ("chat", 0.8, chat.talk),
+    ("chat", 0.8, chat.identity),
+    ("chat", 0.2, chat.abilities),
+    ("chat", 0.4, chat.date),
+    ("chat", 1.0, chat.repeat),
+    ("chat", 0.7, chat.instructed),
+    ("chat", 0.3, chat.yes_or_no),
+    ("unknown", 3.3, chat.unknown),
+    ("unknown", 1.2, tools.no_tools_at_all),
+    ("tool_call", 22.0, tools.call),
+    ("tool_call", 1.0, tools.completed),
+    ("tool_call", 2.0, results.next_request),
+    ("tool_result", 8.0, results.use_result),
+    ("tool_loop", 5.0, results.loop),
+    ("json", 5.0, json_answers.json_answer),
+    ("no_tool", 2.0, tools.unfit),
+    ("no_tool", 3.0, tools.plain),
+    ("ask_argument", 2.0, tools.missing),
 )
+TASKS = tuple(dict.fromkeys(task for task, _, _ in MAKERS))
+TASK_WEIGHTS = {task: sum(w for t, w, _ in MAKERS if t == task) for task in TASKS}
 
 
 def stream(seed: int, split: Split, task: str | None = None) -> Iterator[Example]:
@@ -51,18 +72,10 @@ def stream(seed: int, split: Split, task: str | None = None) -> Iterator[Example
     if task is not None and task not in TASKS:
         raise ValueError(f"no task {task!r}; there are {', '.join(TASKS)}")
     rng = Random(seed)
-    makers = [(w, m) for w, m in MAKERS if task is None or task in made_by(m)]
-    ends = list(accumulate(w for w, _ in makers))
+    chosen = [(w, make) for t, w, make in MAKERS if task in (None, t)]
+    ends = list(accumulate(w for w, _ in chosen))
     while True:
-        example = makers[bisect(ends, rng.random() * ends[-1], hi=len(ends) - 1)][1](rng)
-        if (task is None or example.task == task) and split_of(example) == split:
+        make = chosen[bisect(ends, rng.random() * ends[-1], hi=len(ends) - 1)][1]
+        example = make(rng)
+        if split_of(example) == split:
             yield example
-
-
-def made_by(maker: Maker) -> frozenset[str]:
-    """The tasks that a generator makes, found by asking it."""
-    rng = Random(0)
-    return frozenset(maker(rng).task for _ in range(60))
-
-
-TASKS = tuple(sorted({task for _, maker in MAKERS for task in made_by(maker)}))

@@ -1,6 +1,8 @@
 """What all generators share: drawing, the ways people write, and putting an example together."""
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
@@ -79,6 +81,14 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+_ARTICLE = re.compile(r"\b([Aa]) (?=[aeiou])")
+
+
+def with_article(text: str) -> str:
+    """The text with `an` where `a` stands before a vowel."""
+    return _ARTICLE.sub(r"\1n ", text)
+
+
 _BEFORE = ("Please ", "Hi, ", "Hello, ", "Hey, ", "Can you tell me: ", "Quick question: ", "OK, ")
 _AFTER = (" Please.", " Thanks.", " Thank you.", " Thanks!", " pls", " thx")
 
@@ -103,7 +113,7 @@ def ask(rng: Random, text: str, *, lower: float = 0.12) -> str:
         kept = first == "I" or first[1:] != first[1:].lower() or not lower
         return pick(rng, _BEFORE) + (text if kept else text[0].lower() + text[1:])
     if x < 0.88:
-        return text + pick(rng, _AFTER)
+        return text + pick(rng, _AFTER) if text[-1] in '.?!"' else text
     if rng.random() < lower * 8:
         return text.lower().rstrip(".?" if chance(rng, 0.5) else "")
     return text
@@ -166,12 +176,13 @@ def answered(
     answer: str | None = None,
     tools: Sequence[FunctionTool] = (),
     schema: ResponseSchema | None = None,
-    json: object | None = None,
+    json_value: object | None = None,
     date: str | None = "random",
     unseen: bool = False,
+    effort: ReasoningEffort | None = None,
 ) -> Example:
     """An example whose turn is an analysis and a final answer."""
-    effort = draw_effort(rng)
+    effort = effort or draw_effort(rng)
     return Example(
         task=task,
         conversation=Conversation(
@@ -182,7 +193,51 @@ def answered(
             current_date=draw_date(rng) if date == "random" else date,
         ),
         turn=(thought(thinking.at(effort)), said(final)),
-        expected=Expected(answer=answer, json=json),
+        expected=Expected(answer=answer, json=json_value),
+        key=key,
+        unseen_tool=unseen,
+    )
+
+
+def call_message(name: str, arguments: Mapping[str, object]) -> Message:
+    """A call as the model writes it."""
+    return Message(
+        role="assistant",
+        content=json_text(arguments),
+        channel="commentary",
+        recipient=name,
+    )
+
+
+def json_text(value: object) -> str:
+    """JSON in the one layout that the model learns."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def called(
+    rng: Random,
+    task: str,
+    messages: Sequence[Message],
+    thinking: Thinking,
+    call: tuple[str, Mapping[str, object]],
+    *,
+    key: str,
+    tools: Sequence[FunctionTool],
+    unseen: bool = False,
+    effort: ReasoningEffort | None = None,
+) -> Example:
+    """An example whose turn is an analysis and a call."""
+    effort = effort or draw_effort(rng)
+    return Example(
+        task=task,
+        conversation=Conversation(
+            messages=tuple(messages),
+            tools=tuple(tools),
+            reasoning_effort=effort,
+            current_date=draw_date(rng),
+        ),
+        turn=(thought(thinking.at(effort)), call_message(*call)),
+        expected=Expected(call=call),
         key=key,
         unseen_tool=unseen,
     )

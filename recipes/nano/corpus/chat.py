@@ -2,7 +2,19 @@
 
 from random import Random
 
-from recipes.nano.corpus.build import Thinking, answered, ask, capital, chance, draw_date, frame, pick, some, user, whole
+from recipes.nano.corpus.build import (
+    Thinking,
+    answered,
+    ask,
+    capital,
+    chance,
+    draw_date,
+    frame,
+    pick,
+    some,
+    user,
+    whole,
+)
 from recipes.nano.corpus.facts import draw_fact
 from recipes.nano.example import Example, is_heldout_key
 from recipes.nano.words import (
@@ -50,7 +62,12 @@ _DATE = (
     "What is the date today?", "What day is it today?", "What's the date?", "Which date is it?",
     "Tell me the date.", "What is today's date?", "Today's date?", "What is the current date?",
 )  # fmt: skip
-_YEAR = ("What year is it?", "Which year is it?", "Tell me the current year.", "What is the current year?")
+_YEAR = (
+    "What year is it?",
+    "Which year is it?",
+    "Tell me the current year.",
+    "What is the current year?",
+)
 
 
 def talk(rng: Random) -> Example:
@@ -59,8 +76,12 @@ def talk(rng: Random) -> Example:
     text = pick(rng, asked)
     if chance(rng, 0.1):
         text = text.rstrip("!.") + pick(rng, (" rose", ", my friend", " :)", "!!"))
-    thinking = Thinking(why, f"{why} I answer in a friendly way.", "No tool and no long answer is needed.")
-    return answered(rng, "chat", [*frame(rng), user(text)], thinking, pick(rng, answers), key=f"talk {text}")
+    thinking = Thinking(
+        why, f"{why} I answer in a friendly way.", "No tool and no long answer is needed."
+    )
+    return answered(
+        rng, "chat", [*frame(rng), user(text)], thinking, pick(rng, answers), key=f"talk {text}"
+    )
 
 
 def identity(rng: Random) -> Example:
@@ -70,20 +91,61 @@ def identity(rng: Random) -> Example:
         name = capital(invented(rng)) if chance(rng, 0.5) else pick(rng, FIRST_NAMES)
         role = pick(rng, ("an assistant", "a helpful robot", "a teacher", "a guide", "a cook", "a travel agent",
                           "a support agent", "a librarian", "a shop assistant", "a coach"))  # fmt: skip
-        form = pick(rng, ("You are {n}, {r}.", "Your name is {n}. You are {r}.", "You are {r} named {n}.", "You are {n}, {r}. Be brief."))
-        messages = [Message(role=pick(rng, ("system", "developer")), content=form.format(n=name, r=role)), user(text)]
+        form = pick(
+            rng,
+            (
+                "You are {n}, {r}.",
+                "Your name is {n}. You are {r}.",
+                "You are {r} named {n}.",
+                "You are {n}, {r}. Be brief.",
+            ),
+        )
+        messages = [
+            Message(role=pick(rng, ("system", "developer")), content=form.format(n=name, r=role)),
+            user(text),
+        ]
         final = f"I am {name}, {role}."
-        thinking = Thinking(f"I am {name}.", f"The user asks who I am. The instructions say that I am {name}, {role}.", "I follow the instructions.")
-        return answered(rng, "chat", messages, thinking, final, key=f"{messages[0].content} {text}", answer=name)
-    thinking = Thinking("I am rose-nano.", "The user asks who I am. I am rose-nano, a small model.", "I come with Rose.")
-    return answered(rng, "chat", [*frame(rng), user(text)], thinking, IDENTITY, key=f"who {text}", answer="rose-nano")
+        thinking = Thinking(
+            f"I am {name}.",
+            f"The user asks who I am. The instructions say that I am {name}, {role}.",
+            "I follow the instructions.",
+        )
+        return answered(
+            rng, "chat", messages, thinking, final, key=f"{messages[0].content} {text}", answer=name
+        )
+    thinking = Thinking(
+        "I am rose-nano.",
+        "The user asks who I am. I am rose-nano, a small model.",
+        "I come with Rose.",
+    )
+    return answered(
+        rng,
+        "chat",
+        [*frame(rng), user(text)],
+        thinking,
+        IDENTITY,
+        key=f"who {text}",
+        answer="rose-nano",
+    )
 
 
 def abilities(rng: Random) -> Example:
     """What the model can do."""
     text = ask(rng, pick(rng, _WHAT))
-    thinking = Thinking("I say what I can do.", "The user asks what I can do. I name my skills in short.", "They are sums, lists, memory, tools and JSON.")
-    return answered(rng, "chat", [*frame(rng), user(text)], thinking, ABILITIES, key=f"what {text}", answer="calculate")
+    thinking = Thinking(
+        "I say what I can do.",
+        "The user asks what I can do. I name my skills in short.",
+        "They are sums, lists, memory, tools and JSON.",
+    )
+    return answered(
+        rng,
+        "chat",
+        [*frame(rng), user(text)],
+        thinking,
+        ABILITIES,
+        key=f"what {text}",
+        answer="calculate",
+    )
 
 
 def date(rng: Random) -> Example:
@@ -92,19 +154,40 @@ def date(rng: Random) -> Example:
     year = chance(rng, 0.2)
     text = ask(rng, pick(rng, _YEAR if year else _DATE))
     if today is None:
-        thinking = Thinking("No date was given.", "The user asks for the date. The system message gives no date.", "I must not guess.")
+        thinking = Thinking(
+            "No date was given.",
+            "The user asks for the date. The system message gives no date.",
+            "I must not guess.",
+        )
         final = "I do not know the current date. It was not given to me."
-        return answered(rng, "chat", [*frame(rng), user(text)], thinking, final, key=f"date {text}", date=None)
+        return answered(
+            rng, "chat", [*frame(rng), user(text)], thinking, final, key=f"date {text}", date=None
+        )
     answer = today[:4] if year else today
     final = f"It is {answer}." if year else f"Today is {answer}."
-    thinking = Thinking(f"It is {answer}.", f"The user asks for the date. The system message says {today}.", f"So the answer is {answer}.")
-    return answered(rng, "chat", [*frame(rng), user(text)], thinking, final, key=f"date {today} {text}", answer=answer, date=today)
+    thinking = Thinking(
+        f"It is {answer}.",
+        f"The user asks for the date. The system message says {today}.",
+        f"So the answer is {answer}.",
+    )
+    return answered(
+        rng,
+        "chat",
+        [*frame(rng), user(text)],
+        thinking,
+        final,
+        key=f"date {today} {text}",
+        answer=answer,
+        date=today,
+    )
 
 
 def _words(rng: Random) -> str:
     lists = (ANIMALS, FOODS, OBJECTS, COLOURS, CITIES, FIRST_NAMES)
     count = pick(rng, (1, 1, 2, 3, 4))
-    words = [invented(rng) if chance(rng, 0.3) else pick(rng, pick(rng, lists)) for _ in range(count)]
+    words = [
+        invented(rng) if chance(rng, 0.3) else pick(rng, pick(rng, lists)) for _ in range(count)
+    ]
     if chance(rng, 0.3):
         return f"The {pick(rng, ADJECTIVES)} {pick(rng, ANIMALS)} likes {pick(rng, FOODS)}"
     return " ".join(words)
@@ -115,24 +198,58 @@ def repeat(rng: Random) -> Example:
     x = rng.random()
     if x < 0.5:
         said = _words(rng)
-        form = pick(rng, ('Say "{}".', "Say {}", "Repeat: {}", 'Repeat "{}".', "Repeat after me: {}", "Please say: {}", "Echo {}", "Write: {}", 'Answer with "{}".', "Just say {}"))
+        form = pick(
+            rng,
+            (
+                'Say "{}".',
+                "Say {}",
+                "Repeat: {}",
+                'Repeat "{}".',
+                "Repeat after me: {}",
+                "Please say: {}",
+                "Echo {}",
+                "Write: {}",
+                'Answer with "{}".',
+                "Just say {}",
+            ),
+        )
         final, why = said, f"I repeat: {said}"
     elif x < 0.75:
         said = invented(rng) if chance(rng, 0.4) else pick(rng, (*ANIMALS, *FOODS, *OBJECTS))
-        form = pick(rng, ("Spell {}.", "How do you spell {}?", 'Spell the word "{}".', "Please spell {}."))
+        form = pick(
+            rng, ("Spell {}.", "How do you spell {}?", 'Spell the word "{}".', "Please spell {}.")
+        )
         final = "-".join(said.upper())
         why = f"The letters are {final}."
     else:
         said = invented(rng) if chance(rng, 0.4) else pick(rng, (*ANIMALS, *FOODS, *OBJECTS))
-        form = pick(rng, ("How many letters does {} have?", "How many letters are in {}?", "Count the letters of {}."))
+        form = pick(
+            rng,
+            (
+                "How many letters does {} have?",
+                "How many letters are in {}?",
+                "Count the letters of {}.",
+            ),
+        )
         spelled = ", ".join(f"{c} {i}" for i, c in enumerate(said, 1))
         final, why = f"The word {said} has {len(said)} letters.", f"{spelled}. That is {len(said)}."
     text = form.format(said)
-    thinking = Thinking(capital(why), f"The user wrote: {text} {capital(why)}", "That is all that is asked.")
+    thinking = Thinking(
+        capital(why), f"The user wrote: {text} {capital(why)}", "That is all that is asked."
+    )
     return answered(rng, "chat", [*frame(rng), user(text)], thinking, final, key=text, answer=final)
 
 
-_ENDINGS = ("Have a nice day!", "Bye!", "Meow!", "Arr!", "Over and out.", "Best wishes, Rose.", "Yours truly.", "Indeed.")
+_ENDINGS = (
+    "Have a nice day!",
+    "Bye!",
+    "Meow!",
+    "Arr!",
+    "Over and out.",
+    "Best wishes, Rose.",
+    "Yours truly.",
+    "Indeed.",
+)
 _STARTS = ("Captain,", "Dear user,", "My friend,", "Well,", "Beep!", "Ahoy!", "Sure!")
 
 
@@ -145,17 +262,38 @@ def instructed(rng: Random) -> Example:
     x = rng.random()
     if x < 0.35:
         ending = pick(rng, _ENDINGS) if chance(rng, 0.5) else capital(invented(rng)) + "!"
-        rule = pick(rng, ('Always end with "{}"', 'End every answer with "{}"', 'Finish each answer with "{}"')).format(ending)
+        rule = pick(
+            rng,
+            ('Always end with "{}"', 'End every answer with "{}"', 'Finish each answer with "{}"'),
+        ).format(ending)
         final = f"{answer} {ending}"
     elif x < 0.65:
         start = pick(rng, _STARTS) if chance(rng, 0.5) else capital(invented(rng)) + "!"
-        rule = pick(rng, ('Always start with "{}"', 'Begin every answer with "{}"', 'Start each answer with "{}"')).format(start)
+        rule = pick(
+            rng,
+            (
+                'Always start with "{}"',
+                'Begin every answer with "{}"',
+                'Start each answer with "{}"',
+            ),
+        ).format(start)
         final = f"{start} {answer}"
     elif x < 0.85:
-        rule = pick(rng, ("Answer in capital letters.", "Write everything in upper case.", "Use only capital letters.", "Always write in all caps."))
+        rule = pick(
+            rng,
+            (
+                "Answer in capital letters.",
+                "Write everything in upper case.",
+                "Use only capital letters.",
+                "Always write in all caps.",
+            ),
+        )
         final = answer.upper()
     else:
-        rule = pick(rng, ("Answer in lower case.", "Write everything in lower case.", "Use only small letters."))
+        rule = pick(
+            rng,
+            ("Answer in lower case.", "Write everything in lower case.", "Use only small letters."),
+        )
         final = answer.lower()
     rule = rule if rule.endswith((".", '"')) else f"{rule}."
     messages = [Message(role="developer", content=rule), user(ask(rng, question))]
@@ -168,11 +306,26 @@ def yes_or_no(rng: Random) -> Example:
     a, b = whole(rng, 0, 99), whole(rng, 0, 99)
     b = b if a != b else b + 1
     true = a > b
-    rule = pick(rng, ("Answer only yes or no.", "Answer only with yes or no.", "Reply with yes or no.", "Only say yes or no."))
-    question = pick(rng, ("Is {} larger than {}?", "Is {} more than {}?", "Is {} greater than {}?", "Is {} > {}?")).format(a, b)
+    rule = pick(
+        rng,
+        (
+            "Answer only yes or no.",
+            "Answer only with yes or no.",
+            "Reply with yes or no.",
+            "Only say yes or no.",
+        ),
+    )
+    question = pick(
+        rng,
+        ("Is {} larger than {}?", "Is {} more than {}?", "Is {} greater than {}?", "Is {} > {}?"),
+    ).format(a, b)
     messages = [Message(role="developer", content=rule), user(question)]
     final = "Yes." if true else "No."
-    thinking = Thinking(f"{max(a, b)} > {min(a, b)}.", f"Compare {a} and {b}. {max(a, b)} > {min(a, b)}. I may only say yes or no.", f"So the answer is {final.lower()}")
+    thinking = Thinking(
+        f"{max(a, b)} > {min(a, b)}.",
+        f"Compare {a} and {b}. {max(a, b)} > {min(a, b)}. I may only say yes or no.",
+        f"So the answer is {final.lower()}",
+    )
     return answered(rng, "chat", messages, thinking, final, key=f"{rule} {question}", answer=final)
 
 
@@ -215,4 +368,11 @@ def unknown(rng: Random) -> Example:
         f'The user asks: "{question}" I do not know this. I should say so.',
         "I must not invent an answer. I stay polite.",
     )
-    return answered(rng, "unknown", [*frame(rng), user(ask(rng, question))], thinking, pick(rng, _REFUSALS), key=question)
+    return answered(
+        rng,
+        "unknown",
+        [*frame(rng), user(ask(rng, question))],
+        thinking,
+        pick(rng, _REFUSALS),
+        key=question,
+    )

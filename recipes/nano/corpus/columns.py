@@ -69,7 +69,9 @@ def multiply_steps(a: int, b: int) -> Thinking:
     large, small = max(a, b), min(a, b)
     if large > 12:
         tens, ones = large // 10 * 10, large % 10
-        parts = f"{large}={tens}+{ones}. {tens}*{small}={tens * small}. {ones}*{small}={ones * small}."
+        parts = (
+            f"{large}={tens}+{ones}. {tens}*{small}={tens * small}. {ones}*{small}={ones * small}."
+        )
         steps = f"{a}*{b}. {parts} {tens * small}+{ones * small}={total}. So {a}*{b}={total}."
     elif small > 1:
         half = 5 if small > 5 else small - 1

@@ -52,7 +52,13 @@ _COUNT = (
     "How many {k} are in this list: {l}?", "Count the {k}: {l}.", "I have {l}. How many {k} is that?",
     "How many {k} do I name here: {l}?", "{l}. How many {k} are these?",
 )  # fmt: skip
-_KINDS = {"animals": ANIMALS, "foods": FOODS, "colours": COLOURS, "things": OBJECTS, "names": FIRST_NAMES}
+_KINDS = {
+    "animals": ANIMALS,
+    "foods": FOODS,
+    "colours": COLOURS,
+    "things": OBJECTS,
+    "names": FIRST_NAMES,
+}
 
 
 def _number(rng: Random) -> int:
@@ -159,7 +165,9 @@ def sort(rng: Random) -> Example:
         f"There are {len(numbers)} numbers in the list and {len(ordered)} in the result.",
     )
     text = ask(rng, pick(rng, _DOWN if down else _UP).format(_listed(rng, numbers)))
-    final = pick(rng, (f"{result}", f"{result}.", f"Sorted: {result}.", f"The sorted list is {result}."))
+    final = pick(
+        rng, (f"{result}", f"{result}.", f"Sorted: {result}.", f"The sorted list is {result}.")
+    )
     return answered(
         rng, "sort", [*frame(rng), user(text)], thinking, final,
         key=f"sort {sorted(numbers)}", answer=result,
@@ -177,7 +185,9 @@ def count(rng: Random) -> Example:
     )
     listed = ", ".join(items) if chance(rng, 0.5) else join_and(items)
     text = ask(rng, pick(rng, _COUNT).format(k=kind, l=listed))
-    final = pick(rng, (f"There are {total} {kind}.", f"{total} {kind}.", f"I count {total} {kind}."))
+    final = pick(
+        rng, (f"There are {total} {kind}.", f"{total} {kind}.", f"I count {total} {kind}.")
+    )
     return answered(
         rng, "count", [*frame(rng), user(text)], thinking, final, key=f"count {listed}",
         answer=str(total),

@@ -5,7 +5,8 @@ from random import Random
 from recipes.nano.corpus.build import Thinking, answered, ask, capital, frame, pick, said, user
 from recipes.nano.corpus.fact_tables import TABLES
 from recipes.nano.example import Example, is_heldout_key
-from recipes.nano.words import COUNTRIES
+from recipes.nano.words import CAPITALS, COUNTRIES
+from rose.server.chat.format import Message
 
 _WEIGHTED = tuple(
     table for table in TABLES for _ in range(max(1, round(len(table.rows) ** 0.75 / 4)))
@@ -48,7 +49,7 @@ def fact(rng: Random) -> Example:
     return answered(rng, "facts", messages, thinking, answer, key=key, answer=expected)
 
 
-def small_exchange(rng: Random) -> list:
+def small_exchange(rng: Random) -> list[Message]:
     """A question and its answer, as history; never one that is held out."""
     while True:
         question, answer, _, key = draw_fact(rng)
@@ -58,8 +59,6 @@ def small_exchange(rng: Random) -> list:
 
 def capital_follow_up(rng: Random) -> Example:
     """The capital of one country, and then just `And of Italy?`."""
-    from recipes.nano.words import CAPITALS
-
     one, two = rng.sample(COUNTRIES, 2)
     form = pick(rng, ("And of {}?", "And {}?", "What about {}?", "And the capital of {}?"))
     answer = f"The capital of {two} is {CAPITALS[two]}."

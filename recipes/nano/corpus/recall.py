@@ -16,6 +16,7 @@ from recipes.nano.corpus.build import (
     some,
     user,
     whole,
+    with_article,
 )
 from recipes.nano.corpus.facts import small_exchange
 from recipes.nano.example import Example
@@ -203,9 +204,19 @@ _ACKS = (
     "Noted.", "Got it.", "Thank you, I will remember that.", "Okay.", "I see.", "Good to know.",
     "Thanks for telling me.", "All right.", "I will keep that in mind.",
 )  # fmt: skip
-_BEFORE = ("", "", "", "", "By the way, ", "Remember this: ", "Please remember: ", "Just so you know: ", "Note: ")
+_BEFORE = (
+    "",
+    "",
+    "",
+    "",
+    "By the way, ",
+    "Remember this: ",
+    "Please remember: ",
+    "Just so you know: ",
+    "Note: ",
+)
 _UNTOLD = (
-    "You have not told me that.", "I do not know. You have not told me.", "You did not tell me that yet.",
+    "You have not told me that.", "I do not know. You have not told me.", "You have not told me that yet.",
     "I do not know that. You have not told me yet.",
 )  # fmt: skip
 
@@ -213,12 +224,14 @@ _UNTOLD = (
 def acknowledge(rng: Random, kind: Kind, value: str) -> str:
     """A short reply to something told."""
     if kind.topic == "name" and chance(rng, 0.8):
-        return pick(rng, ("Nice to meet you, {}.", "Hello, {}!", "Hi {}! How can I help?")).format(value)
+        return pick(rng, ("Nice to meet you, {}.", "Hello, {}!", "Hi {}! How can I help?")).format(
+            value
+        )
     return pick(rng, _ACKS)
 
 
 def _tell(rng: Random, kind: Kind, value: str) -> str:
-    text = pick(rng, kind.told).format(v=value)
+    text = with_article(pick(rng, kind.told).format(v=value))
     before = pick(rng, _BEFORE)
     if before and not text.startswith(("I ", "I'", "Hi", "Hello")):
         text = text[0].lower() + text[1:]
@@ -252,7 +265,7 @@ def told(rng: Random) -> Example:
     facts = _draw_facts(rng, pick(rng, (1, 1, 2, 2, 3, 4, 5)))
     kind, value = pick(rng, facts)
     question = pick(rng, kind.asked)
-    answer = pick(rng, kind.answers).format(v=value)
+    answer = with_article(pick(rng, kind.answers).format(v=value))
     if chance(rng, 0.2):  # all in one message
         text = " ".join(_tell(rng, k, v) for k, v in facts)
         messages = [*frame(rng), user(f"{text} {ask(rng, question, lower=0)}")]
@@ -277,8 +290,13 @@ def untold(rng: Random) -> Example:
         "I must not guess. So I say that I was not told.",
     )
     final = pick(rng, _UNTOLD)
-    return answered(rng, "recall", messages, thinking, final, key=_key(messages), answer="told me")\
-        if "told me" in final else answered(rng, "recall", messages, thinking, final, key=_key(messages), answer="tell me")
+    return (
+        answered(rng, "recall", messages, thinking, final, key=_key(messages), answer="told me")
+        if "told me" in final
+        else answered(
+            rng, "recall", messages, thinking, final, key=_key(messages), answer="tell me"
+        )
+    )
 
 
 def acknowledged(rng: Random) -> Example:
@@ -324,7 +342,13 @@ _READ = (
     "Read this: {t} {q}", "{t} {q}", "{t}\n\n{q}", "Text: {t}\nQuestion: {q}", "{q}\n\n{t}",
     "Here is a text: {t} {q}", "Context: {t}\n{q}", "Answer from the text. {t} {q}",
 )  # fmt: skip
-_FACT_SHEET = ("Known facts: {}", "{}", "Use these facts: {}", "Here is what you know. {}", "Context: {}")
+_FACT_SHEET = (
+    "Known facts: {}",
+    "{}",
+    "Use these facts: {}",
+    "Here is what you know. {}",
+    "Context: {}",
+)
 
 
 def _people(rng: Random, count: int) -> list[str]:
@@ -351,11 +375,11 @@ def passage(rng: Random) -> Example:
             value = trait.draw(rng)
         values.add(value)
         rows.append((name, trait, value))
-    text = " ".join(trait.told.format(n=n, v=v) for n, trait, v in rows)
+    text = " ".join(with_article(trait.told.format(n=n, v=v)) for n, trait, v in rows)
     name, trait, value = pick(rng, rows)
     by_value = chance(rng, 0.25)
     question = pick(rng, trait.who if by_value else trait.asked).format(n=name, v=value)
-    answer = trait.told.format(n=name, v=value)
+    answer = with_article(trait.told.format(n=name, v=value))
     expected = name if by_value else value
     messages = _with_text(rng, text, question)
     thinking = Thinking(
