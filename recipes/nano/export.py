@@ -28,7 +28,7 @@ from rose.kernels.quantize import quantize_mxfp4
 
 State = Mapping[str, Tensor]
 
-PART_BYTES = 14 << 20
+PART_BYTES = 15 << 20
 """The most that one file of a saved state holds."""
 
 _WHOLE_MODEL = ("embed_tokens.", "layers.", "norm.")

@@ -15,6 +15,7 @@ from recipes.nano.fake_quant import ExpertRounding, expert_matrices, through_mxf
 from recipes.nano.losses import PROMPT_WEIGHT, batch_loss, targets
 from recipes.nano.model import TrainingModel, expert_weights, token_losses
 from recipes.nano.optimiser import make_optimisers, orthogonalised
+from recipes.nano.ranks import Ranks
 from recipes.nano.schedule import learning_rate
 from recipes.nano.sizes import model_config
 from rose.config import ModelConfig
@@ -207,3 +208,22 @@ def test_learning_rate_warms_up_holds_and_ends_near_zero():
     assert learning_rate(1.0, 500, 0.1) == 1.0
     assert learning_rate(1.0, 10, 0.1) == 1.0
     assert learning_rate(1.0, 5000, 1.0) == pytest.approx(0.01)
+
+
+def _rank(rank: int, folder: str) -> None:
+    ranks = Ranks(rank, 2, torch.device("cpu"))
+    parameter = torch.nn.Parameter(torch.zeros(2, 3))
+    parameter.grad = torch.full((2, 3), float(rank))
+    ranks.average_gradients([parameter])
+    agreed = ranks.agree(float(rank))
+    ranks.close()
+    torch.save((parameter.grad, agreed), f"{folder}/{rank}.pt")
+
+
+@pytest.mark.slow
+def test_ranks_average_their_gradients_and_agree(tmp_path):
+    torch.multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    for rank in range(2):
+        gradient, agreed = torch.load(tmp_path / f"{rank}.pt")
+        assert torch.equal(gradient, torch.full((2, 3), 0.5))
+        assert agreed == 0.5
