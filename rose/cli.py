@@ -1,4 +1,4 @@
-"""The commands: rose serve, engine, front-end, generate, score, convert.
+"""The commands: rose serve, chat, engine, front-end, generate, score, convert.
 
 Imports are lazy: `rose --help` and the front end load no torch. A user's mistake is one line on
 standard error and exit status 1 (2 for a wrong command line), never a traceback.
@@ -21,6 +21,7 @@ from rose.cli_files import check_output, parse_prompt, read_prompts, write_whole
 from rose.config import ConfigError, Dtype, LoadFormat
 from rose.options import Device, EngineOptions, QuantizationChoice
 from rose.protocol import EngineDeadError, SamplingParams, UserError
+from rose.server.chat.format import ReasoningEffort
 from rose.version import __version__
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ _ENGINE_PARAMETERS: dict[str, Callable[[Command], Command]] = {
 }
 
 
-def engine_options(command: Command) -> Command:
+def engine_options(command: Command, default_model: str | None = None) -> Command:
     """Give a command MODEL and the engine's options, as one `options: EngineOptions`."""
 
     @functools.wraps(command)
@@ -137,7 +138,9 @@ def engine_options(command: Command) -> Command:
         decorated = parameter(decorated)
         option = decorated.__click_params__[-1]  # type: ignore[attr-defined]
         value = getattr(defaults, name, None)
-        if name != "model" and value is not None:
+        if name == "model":
+            option.default, option.required = default_model, default_model is None
+        elif value is not None:
             option.default, option.show_default = value, True
     return decorated
 
@@ -297,6 +300,52 @@ def engine(options: EngineOptions, endpoint: str, parent_pid: int | None) -> Non
         return start_engine(options.resolve())
 
     sys.exit(run_engine_process(endpoint, make_engine, parent_pid=parent_pid))
+
+
+@main.command()
+@functools.partial(engine_options, default_model="nano")
+@click.option("--effort", type=_choice(ReasoningEffort), default="medium", show_default=True)
+@click.option(
+    "--temperature", type=float, help="0 is greedy.  [default: 0 for a built-in model, else 1]"
+)
+@click.option("--tools/--no-tools", default=True, help="Lend the model a calculator and a clock.")
+def chat(
+    options: EngineOptions, effort: ReasoningEffort, temperature: float | None, tools: bool
+) -> None:
+    """Talk with MODEL (nano, if none is named) in the terminal; /help lists what else it does."""
+    from rose.chat import Chat, engine_writer, run_terminal
+    from rose.chat_tools import LOCAL_TOOLS
+    from rose.llm import LLM
+    from rose.models.builtin import SERVED_NAMES
+    from rose.server.chat.harmony import HarmonyFormat
+    from rose.server.detokenize import TextCodec
+
+    if temperature is None:
+        temperature = 0.0 if options.model in SERVED_NAMES else 1.0
+    terminal = sys.stdin.isatty()
+    if terminal:
+        # Line editing and history come with the import.
+        import readline  # noqa: F401
+    with LLM.from_options(options) as llm:
+        codec = TextCodec.load(Path(llm.info.model_path))
+        if codec is None:
+            raise ConfigError(f"{options.model} has no tokenizer.json, and so cannot chat")
+        chat_format = HarmonyFormat(codec)
+        stops = chat_format.stop_token_ids
+        params = SamplingParams(temperature=temperature, stop_token_ids=stops)
+        talk = Chat(
+            chat_format,
+            engine_writer(llm, params),
+            tools=LOCAL_TOOLS if tools else {},
+            effort=effort,
+        )
+        click.echo(f"{llm.info.model} ({llm.info.description}); /help, /quit", err=True)
+        run_terminal(
+            talk,
+            lambda: input("> " if terminal else ""),
+            lambda text: click.echo(text, nl=False),
+            colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
+        )
 
 
 def http_options(command: Command) -> Command:
