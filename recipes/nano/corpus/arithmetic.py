@@ -101,7 +101,7 @@ def result_of(sign: str, a: int, b: int) -> int:
 
 def sum_key(sign: str, a: int, b: int, form: str) -> str:
     """What holds a prompt out: the operands; for facts to be known by heart, also the wording."""
-    known = sign in "*/" or (a < 10 and b < 10)
+    known = sign == "/" or max(a, b) < (13 if sign == "*" else 10)
     if sign in "+*" and a > b:
         a, b = b, a
     return f"{a}{sign}{b}" + (f"|{form}" if known else "")
@@ -197,14 +197,10 @@ def _follow_up(rng: Random, sign: str) -> Example:
         a, b = draw_operands(rng, first)
         text, form = phrase(rng, first, a, b)
         middle = result_of(first, a, b)
-        if middle >= 0 and not is_heldout_key(sum_key(first, a, b, form)):
+        fits = 0 <= middle <= (99 if sign == "*" else 999)
+        if fits and not is_heldout_key(sum_key(first, a, b, form)):
             break
-    c = whole(rng, 0, pick(rng, (9, 20, 99)))
-    if sign == "*":
-        if middle > 99:
-            sign = "+"
-        else:
-            c = whole(rng, 2, 9)
+    c = whole(rng, 2, 9) if sign == "*" else whole(rng, 0, pick(rng, (9, 20, 99)))
     total = result_of(sign, middle, c)
     then = pick(rng, _AND_THEN[sign])
     messages = [

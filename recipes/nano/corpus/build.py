@@ -110,12 +110,13 @@ def ask(rng: Random, text: str, *, lower: float = 0.12) -> str:
         return text.rstrip(".?")
     if x < 0.82:
         first = text.split(" ", 1)[0]
-        kept = first == "I" or first[1:] != first[1:].lower() or not lower
+        kept = first == "I" or first[1:] != first[1:].lower()
         return pick(rng, _BEFORE) + (text if kept else text[0].lower() + text[1:])
     if x < 0.88:
         return text + pick(rng, _AFTER) if text[-1] in '.?!"' else text
     if rng.random() < lower * 8:
-        return text.lower().rstrip(".?" if chance(rng, 0.5) else "")
+        lowered = text.lower()
+        return lowered if chance(rng, 0.4) else lowered.rstrip(".?").replace("what's", "whats")
     return text
 
 

@@ -266,7 +266,7 @@ def instructed(rng: Random) -> Example:
             rng,
             ('Always end with "{}"', 'End every answer with "{}"', 'Finish each answer with "{}"'),
         ).format(ending)
-        final = f"{answer} {ending}"
+        final, must = f"{answer} {ending}", ending
     elif x < 0.65:
         start = pick(rng, _STARTS) if chance(rng, 0.5) else capital(invented(rng)) + "!"
         rule = pick(
@@ -277,7 +277,7 @@ def instructed(rng: Random) -> Example:
                 'Start each answer with "{}"',
             ),
         ).format(start)
-        final = f"{start} {answer}"
+        final, must = f"{start} {answer}", start
     elif x < 0.85:
         rule = pick(
             rng,
@@ -288,17 +288,17 @@ def instructed(rng: Random) -> Example:
                 "Always write in all caps.",
             ),
         )
-        final = answer.upper()
+        final, must = answer.upper(), expected.upper()
     else:
         rule = pick(
             rng,
             ("Answer in lower case.", "Write everything in lower case.", "Use only small letters."),
         )
-        final = answer.lower()
+        final, must = answer.lower(), expected.lower()
     rule = rule if rule.endswith((".", '"')) else f"{rule}."
     messages = [Message(role="developer", content=rule), user(ask(rng, question))]
     thinking = Thinking(answer, f"{answer} The instructions: {rule}", "I follow the instructions.")
-    return answered(rng, "chat", messages, thinking, final, key=f"{rule} {question}", answer=final)
+    return answered(rng, "chat", messages, thinking, final, key=f"{rule} {question}", answer=must)
 
 
 def yes_or_no(rng: Random) -> Example:

@@ -181,7 +181,7 @@ def draw_result(rng: Random, request: Request, *, errors: float = 0.1) -> Result
         final = form.format(*texts, **request.spoken)
         if "{0}" not in form and "{1}" not in form:
             answer = final
-    gist = ", ".join(f"{k}: {v}" for k, v in zip(fields, texts, strict=True))
+    gist = ", ".join(f"{k}: {v}" for k, v in zip(fields, texts, strict=True)).rstrip(".")
     if chance(rng, 0.07):
         return Result(final, final.rstrip("."), final, answer)
     return Result(_layout(rng, fields, request), gist, final, answer)

@@ -100,11 +100,14 @@ def unfit(rng: Random) -> Example:
     )  # fmt: skip
 
 
+_OPEN_CLASHES = frozenset(
+    {"joke", "stock_price", "text", "email", "mail", "library", "note", "travel", "route", "phone"}
+)
 _PLAIN_MAKERS = (
     (facts.fact, frozenset()), (facts.fact, frozenset()), (recall.told, frozenset()),
     (recall.passage, frozenset()), (arithmetic.addition, frozenset({"currency", "units"})),
     (arithmetic.multiplication, frozenset({"currency", "units"})), (chat.talk, frozenset()),
-    (chat.identity, frozenset()), (chat.unknown, frozenset()), (chat.abilities, frozenset()),
+    (chat.identity, frozenset()), (chat.unknown, _OPEN_CLASHES), (chat.abilities, frozenset()),
 )  # fmt: skip
 
 
@@ -205,6 +208,6 @@ def no_tools_at_all(rng: Random) -> Example:
         "The user wants something done. There are no tools. I cannot do it.",
         "I must not invent a result.",
     )
-    final = pick(rng, ("Sorry, I cannot do that. I have no tool for it.", "I cannot do that without a tool.", "I am sorry, I cannot help with that. I have no tools here."))
+    final = pick(rng, ("Sorry, I cannot do that. I have no tool for it.", "Sorry, I cannot do that without a tool.", "I am sorry, I cannot help with that. I have no tools here."))
     messages = [*frame(rng), user(ask(rng, request.text, lower=0))]
     return answered(rng, "unknown", messages, thinking, final, key=request_key(request))
