@@ -43,7 +43,10 @@ def texts(examples: int = EXAMPLES) -> Iterator[str]:
     """The plain texts of rendered training examples."""
     for example in itertools.islice(corpus.stream(SEED, "train"), examples):
         tools = example.conversation.tools
-        pieces = [*render_pieces(example.conversation), *render_turn_pieces(example.turn, tools=tools)]
+        pieces = [
+            *render_pieces(example.conversation),
+            *render_turn_pieces(example.turn, tools=tools),
+        ]
         yield from (piece for piece in pieces if isinstance(piece, str))
 
 

@@ -1,4 +1,5 @@
 """Word lists of the corpus, written by hand."""
+# ruff: noqa: E501, RUF005, SIM905 (word lists are kept as text)
 
 from random import Random
 

@@ -23,7 +23,7 @@ from recipes.nano.corpus.columns import (
 from recipes.nano.example import Example, is_heldout_key
 from recipes.nano.words import COUNTED, FIRST_NAMES, number_words
 
-_SIGNS = {"+": ("+",), "-": ("-",), "*": ("*", "x", "×"), "/": ("/", "÷")}
+_SIGNS = {"+": ("+",), "-": ("-",), "*": ("*", "x", "\N{MULTIPLICATION SIGN}"), "/": ("/", "÷")}
 _WORDS = {
     "+": ("plus", "and"),
     "-": ("minus",),
@@ -91,7 +91,7 @@ _TASKS = {"+": "addition", "-": "subtraction", "*": "multiplication", "/": "divi
 
 
 def result_of(sign: str, a: int, b: int) -> int:
-    """a sign b; division must be exact."""
+    """What `a sign b` is; division must be exact."""
     if sign == "+":
         return a + b
     if sign == "-":

@@ -1,4 +1,5 @@
 """Small talk, identity, instructions to be followed, and saying that one does not know."""
+# ruff: noqa: E501 (tables of phrases read best with a row a line)
 
 from random import Random
 
@@ -11,14 +12,21 @@ from recipes.nano.corpus.build import (
     draw_date,
     frame,
     pick,
-    some,
     user,
     whole,
 )
 from recipes.nano.corpus.facts import draw_fact
 from recipes.nano.example import Example, is_heldout_key
 from recipes.nano.words import (
-    ADJECTIVES, ANIMALS, CITIES, COLOURS, FIRST_NAMES, FOODS, OBJECTS, TOPICS, invented,
+    ADJECTIVES,
+    ANIMALS,
+    CITIES,
+    COLOURS,
+    FIRST_NAMES,
+    FOODS,
+    OBJECTS,
+    TOPICS,
+    invented,
 )  # fmt: skip
 from rose.server.chat.format import Message
 
@@ -176,7 +184,7 @@ def date(rng: Random) -> Example:
         [*frame(rng), user(text)],
         thinking,
         final,
-        key=f"date {today} {text}",
+        key=f"date {text}",
         answer=answer,
         date=today,
     )

@@ -1,4 +1,5 @@
 """Comparing, ordering and counting."""
+# ruff: noqa: E501 (tables of phrases read best with a row a line)
 
 from random import Random
 

@@ -1,10 +1,34 @@
 """Tools of daily life: weather, calendar, home, music, shopping, notes."""
+# ruff: noqa: E501 (tables of phrases read best with a row a line)
+
+from random import Random
 
 from recipes.nano.corpus.build import pick, whole
 from recipes.nano.corpus.domains import domain, slot
 from recipes.nano.corpus.values import (
-    CITY, CLOCK, DATE, EMAIL, FOOD, ID, ITEMS, LANGUAGE, MEDIUM, NOTE, OBJECT, PEOPLE, PERSON, PHRASE,
-    SMALL, TAGS, THING, TITLE, WEATHER, enum, flag, identifier, iso_date,
+    CITY,
+    CLOCK,
+    DATE,
+    EMAIL,
+    FOOD,
+    ID,
+    ITEMS,
+    LANGUAGE,
+    MEDIUM,
+    NOTE,
+    OBJECT,
+    PEOPLE,
+    PERSON,
+    PHRASE,
+    SMALL,
+    TAGS,
+    THING,
+    TITLE,
+    WEATHER,
+    enum,
+    flag,
+    identifier,
+    iso_date,
 )  # fmt: skip
 from recipes.nano.words import FOODS
 
@@ -27,11 +51,11 @@ ON_OFF = enum({"on": ("on",), "off": ("off",)})
 GENRE = enum({g: (g,) for g in ("rock", "jazz", "pop", "classical", "folk", "blues", "techno")})
 
 
-def _id(rng):
+def _id(rng: Random) -> str:
     return identifier(rng)
 
 
-def _price(rng):
+def _price(rng: Random) -> float:
     return whole(rng, 100, 99999) / 100
 
 

@@ -1,10 +1,34 @@
 """Tools of work and travel: calculation, money, data, files, journeys."""
+# ruff: noqa: E501 (tables of phrases read best with a row a line)
+
+from random import Random
 
 from recipes.nano.corpus.build import capital, pick, whole
 from recipes.nano.corpus.domains import domain, slot
 from recipes.nano.corpus.values import (
-    AMOUNT, CITY, CLOCK, COMPANY, CURRENCY, DATE, EMAIL, EXPRESSION, FILE, ID, LARGE, MEDIUM, NAME, NOTE,
-    NUMBER_LIST, PERSON, PHRASE, SMALL, TITLE, WORD, enum, flag, identifier,
+    AMOUNT,
+    CITY,
+    CLOCK,
+    COMPANY,
+    CURRENCY,
+    DATE,
+    EMAIL,
+    EXPRESSION,
+    FILE,
+    ID,
+    LARGE,
+    MEDIUM,
+    NAME,
+    NOTE,
+    NUMBER_LIST,
+    PERSON,
+    PHRASE,
+    SMALL,
+    TITLE,
+    WORD,
+    enum,
+    flag,
+    identifier,
 )  # fmt: skip
 from recipes.nano.words import FIRST_NAMES, invented
 
@@ -36,15 +60,15 @@ LEVEL = enum(
 )
 
 
-def _id(rng):
+def _id(rng: Random) -> str:
     return identifier(rng)
 
 
-def _money(rng):
+def _money(rng: Random) -> float:
     return whole(rng, 100, 99999) / 100
 
 
-def _clock(rng):
+def _clock(rng: Random) -> str:
     return f"{whole(rng, 0, 23):02d}:{whole(rng, 0, 59):02d}"
 
 

@@ -3,6 +3,7 @@
 Each table: phrasings of a question, the full answers, and rows (subject, object). A row's question
 and answer fill `{s}` and `{o}`.
 """
+# ruff: noqa: E501, SIM905 (tables of phrases read best with a row a line)
 
 from dataclasses import dataclass
 

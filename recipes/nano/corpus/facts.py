@@ -1,4 +1,4 @@
-"""Questions on the fixed facts. Combinations of fact and wording are held out, never whole facts."""
+"""Questions on the fixed facts: combinations of fact and wording are held out, never facts."""
 
 from random import Random
 
@@ -12,8 +12,11 @@ _WEIGHTED = tuple(
     table for table in TABLES for _ in range(max(1, round(len(table.rows) ** 0.75 / 4)))
 )
 _MORE = (
-    "I know this fact well.", "This is a known fact.", "I am sure of it.", "That is all that is asked.",
-)  # fmt: skip
+    "I know this fact well.",
+    "This is a known fact.",
+    "I am sure of it.",
+    "That is all that is asked.",
+)
 
 
 def draw_fact(rng: Random) -> tuple[str, str, str, str]:

@@ -1,10 +1,21 @@
 """Answers as JSON that follows a schema: what a text says, under the schema's keys."""
+# ruff: noqa: E501 (tables of phrases read best with a row a line)
 
 from collections.abc import Callable
 from random import Random
 
 from recipes.nano.corpus.build import (
-    Thinking, answered, capital, chance, frame, join_and, json_text, pick, said, user, whole,
+    Thinking,
+    answered,
+    capital,
+    chance,
+    frame,
+    join_and,
+    json_text,
+    pick,
+    said,
+    user,
+    whole,
 )  # fmt: skip
 from recipes.nano.corpus.synthetic import draw_parameter, say_parameter
 from recipes.nano.corpus.values import email_address, iso_date, person_name
@@ -24,37 +35,142 @@ def _listed(rng: Random, items: tuple[str, ...]) -> list[str]:
 
 
 _PERSON: tuple[Field, ...] = (
-    (("age", "years", "age_years"), INTEGER, lambda r: whole(r, 5, 95), ("{n} is {v} years old.", "{n} is {v}.")),
-    (("city", "home", "location", "lives_in"), STRING, lambda r: pick(r, CITIES), ("{n} lives in {v}.", "{n} is from {v}.")),
-    (("job", "profession", "occupation", "works_as"), STRING, lambda r: pick(r, JOBS), ("{n} works as a {v}.",)),
-    (("hobbies", "likes", "interests"), STRINGS, lambda r: _listed(r, HOBBIES), ("{n} likes {v}.", "{n} enjoys {v}.")),
+    (
+        ("age", "years", "age_years"),
+        INTEGER,
+        lambda r: whole(r, 5, 95),
+        ("{n} is {v} years old.", "{n} is {v}."),
+    ),
+    (
+        ("city", "home", "location", "lives_in"),
+        STRING,
+        lambda r: pick(r, CITIES),
+        ("{n} lives in {v}.", "{n} is from {v}."),
+    ),
+    (
+        ("job", "profession", "occupation", "works_as"),
+        STRING,
+        lambda r: pick(r, JOBS),
+        ("{n} works as a {v}.",),
+    ),
+    (
+        ("hobbies", "likes", "interests"),
+        STRINGS,
+        lambda r: _listed(r, HOBBIES),
+        ("{n} likes {v}.", "{n} enjoys {v}."),
+    ),
     (("email", "mail", "contact"), STRING, email_address, ("The email is {v}.", "Write to {v}.")),
-    (("married", "is_married"), BOOLEAN, lambda r: chance(r, 0.5), ("{n} is married.|{n} is not married.",)),
-    (("score", "points", "rating"), NUMBER, lambda r: whole(r, 10, 99) / 10, ("{n} has a score of {v}.",)),
-    (("level", "status"), {"type": "string", "enum": ["beginner", "advanced", "expert"]}, lambda r: pick(r, ("beginner", "advanced", "expert")), ("{n} is of the level {v}.",)),
+    (
+        ("married", "is_married"),
+        BOOLEAN,
+        lambda r: chance(r, 0.5),
+        ("{n} is married.|{n} is not married.",),
+    ),
+    (
+        ("score", "points", "rating"),
+        NUMBER,
+        lambda r: whole(r, 10, 99) / 10,
+        ("{n} has a score of {v}.",),
+    ),
+    (
+        ("level", "status"),
+        {"type": "string", "enum": ["beginner", "advanced", "expert"]},
+        lambda r: pick(r, ("beginner", "advanced", "expert")),
+        ("{n} is of the level {v}.",),
+    ),
 )
 _PRODUCT: tuple[Field, ...] = (
-    (("price", "cost", "amount"), NUMBER, lambda r: whole(r, 100, 99999) / 100, ("It costs {v}.", "The price is {v}.")),
+    (
+        ("price", "cost", "amount"),
+        NUMBER,
+        lambda r: whole(r, 100, 99999) / 100,
+        ("It costs {v}.", "The price is {v}."),
+    ),
     (("color", "colour"), STRING, lambda r: pick(r, COLOURS), ("It is {v}.", "The colour is {v}.")),
-    (("in_stock", "available"), BOOLEAN, lambda r: chance(r, 0.5), ("It is in stock.|It is not in stock.",)),
-    (("quantity", "count", "units"), INTEGER, lambda r: whole(r, 1, 200), ("There are {v} of them.", "We have {v}.")),
-    (("size",), {"type": "string", "enum": ["small", "medium", "large"]}, lambda r: pick(r, ("small", "medium", "large")), ("Its size is {v}.",)),
-    (("parts", "contents", "includes"), STRINGS, lambda r: _listed(r, OBJECTS), ("It comes with {v}.",)),
-    (("brand", "maker", "company"), STRING, lambda r: capital(invented(r)), ("It is made by {v}.",)),
+    (
+        ("in_stock", "available"),
+        BOOLEAN,
+        lambda r: chance(r, 0.5),
+        ("It is in stock.|It is not in stock.",),
+    ),
+    (
+        ("quantity", "count", "units"),
+        INTEGER,
+        lambda r: whole(r, 1, 200),
+        ("There are {v} of them.", "We have {v}."),
+    ),
+    (
+        ("size",),
+        {"type": "string", "enum": ["small", "medium", "large"]},
+        lambda r: pick(r, ("small", "medium", "large")),
+        ("Its size is {v}.",),
+    ),
+    (
+        ("parts", "contents", "includes"),
+        STRINGS,
+        lambda r: _listed(r, OBJECTS),
+        ("It comes with {v}.",),
+    ),
+    (
+        ("brand", "maker", "company"),
+        STRING,
+        lambda r: capital(invented(r)),
+        ("It is made by {v}.",),
+    ),
 )
 _EVENT: tuple[Field, ...] = (
     (("date", "day", "when"), STRING, iso_date, ("It is on {v}.", "It takes place on {v}.")),
-    (("city", "place", "location", "venue"), STRING, lambda r: pick(r, CITIES), ("It is in {v}.", "The place is {v}.")),
-    (("guests", "participants", "people"), STRINGS, lambda r: [person_name(r) for _ in range(whole(r, 1, 3))], ("{v} will come.", "The guests are {v}.")),
-    (("seats", "max_guests", "size"), INTEGER, lambda r: whole(r, 2, 500), ("There are {v} seats.",)),
+    (
+        ("city", "place", "location", "venue"),
+        STRING,
+        lambda r: pick(r, CITIES),
+        ("It is in {v}.", "The place is {v}."),
+    ),
+    (
+        ("guests", "participants", "people"),
+        STRINGS,
+        lambda r: [person_name(r) for _ in range(whole(r, 1, 3))],
+        ("{v} will come.", "The guests are {v}."),
+    ),
+    (
+        ("seats", "max_guests", "size"),
+        INTEGER,
+        lambda r: whole(r, 2, 500),
+        ("There are {v} seats.",),
+    ),
     (("free", "is_free"), BOOLEAN, lambda r: chance(r, 0.5), ("It is free.|It is not free.",)),
-    (("time", "start", "start_time"), STRING, lambda r: f"{whole(r, 0, 23):02d}:{pick(r, ('00', '30', '15'))}", ("It starts at {v}.",)),
+    (
+        ("time", "start", "start_time"),
+        STRING,
+        lambda r: f"{whole(r, 0, 23):02d}:{pick(r, ('00', '30', '15'))}",
+        ("It starts at {v}.",),
+    ),
 )
 _ORDER: tuple[Field, ...] = (
-    (("items", "products", "articles"), STRINGS, lambda r: _listed(r, GROCERIES), ("{n} orders {v}.", "{n} wants {v}.")),
-    (("city", "ship_to", "address"), STRING, lambda r: pick(r, CITIES), ("Send it to {v}.", "It goes to {v}.")),
-    (("total", "price", "sum"), NUMBER, lambda r: whole(r, 100, 99999) / 100, ("It costs {v} in all.", "The total is {v}.")),
-    (("express", "urgent", "fast_delivery"), BOOLEAN, lambda r: chance(r, 0.5), ("It is urgent.|It is not urgent.",)),
+    (
+        ("items", "products", "articles"),
+        STRINGS,
+        lambda r: _listed(r, GROCERIES),
+        ("{n} orders {v}.", "{n} wants {v}."),
+    ),
+    (
+        ("city", "ship_to", "address"),
+        STRING,
+        lambda r: pick(r, CITIES),
+        ("Send it to {v}.", "It goes to {v}."),
+    ),
+    (
+        ("total", "price", "sum"),
+        NUMBER,
+        lambda r: whole(r, 100, 99999) / 100,
+        ("It costs {v} in all.", "The total is {v}."),
+    ),
+    (
+        ("express", "urgent", "fast_delivery"),
+        BOOLEAN,
+        lambda r: chance(r, 0.5),
+        ("It is urgent.|It is not urgent.",),
+    ),
 )
 _RECORDS: tuple[tuple[str, tuple[str, ...], Callable[[Random], str], tuple[str, ...], tuple[Field, ...]], ...] = (
     ("person", ("name", "person", "full_name", "first_name"), person_name, ("This is {n}.", "{n} is here.", "Meet {n}."), _PERSON),
@@ -71,7 +187,12 @@ _ASKS = (
     "Extract the data: {}", "Extract the fields as JSON. {}", "{}", "{} Give me this as JSON.", "Turn this into JSON: {}",
     "Read this and fill in the fields: {}", "Text: {}", "Parse this: {}", "{} Please extract the data.", "Convert to JSON: {}",
 )  # fmt: skip
-_RULES = ("Extract the data from the user's text.", "Answer in JSON.", "You turn texts into JSON.", "Fill in the fields.")
+_RULES = (
+    "Extract the data from the user's text.",
+    "Answer in JSON.",
+    "You turn texts into JSON.",
+    "Fill in the fields.",
+)
 _SCHEMA_NAMES = ("record", "answer", "result", "output", "response", "data", "entry")
 
 
@@ -84,7 +205,12 @@ def _sentence(rng: Random, forms: tuple[str, ...], name: str, value: object) -> 
 
 
 def _object(properties: dict[str, object]) -> dict[str, object]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def _record(rng: Random) -> tuple[str, str, dict[str, object], dict[str, object]]:
@@ -125,13 +251,20 @@ def _free(rng: Random) -> tuple[str, str, dict[str, object], dict[str, object]]:
         if isinstance(content, bool) or chance(rng, 0.4):
             parts.append(capital(say_parameter(rng, key, content, spoken)) + ".")
         else:
-            parts.append(pick(rng, ("The {} is {}.", "The {} is {}.", "Its {} is {}.", "{}: {}.")).format(words, spoken))
+            parts.append(
+                pick(rng, ("The {} is {}.", "The {} is {}.", "Its {} is {}.", "{}: {}.")).format(
+                    words, spoken
+                )
+            )
     return "data", " ".join(parts), properties, value
 
 
 def _people(rng: Random) -> tuple[str, str, dict[str, object], dict[str, object]]:
     """A list of objects."""
-    key, outer = pick(rng, ("name", "person")), pick(rng, ("people", "persons", "members", "list", "entries"))
+    key, outer = (
+        pick(rng, ("name", "person")),
+        pick(rng, ("people", "persons", "members", "list", "entries")),
+    )
     names, schema, draw, forms = pick(rng, _PERSON[:3])
     field = pick(rng, names)
     rows, sentences = [], []
@@ -172,7 +305,11 @@ def json_answer(rng: Random) -> Example:
     if chance(rng, 0.3):
         messages = [Message(role="developer", content=pick(rng, _RULES))]
     if chance(rng, 0.1):
-        messages += [user(text), said("Noted."), user(pick(rng, ("Give me that as JSON.", "Now as JSON.", "Extract the data.")))]
+        messages += [
+            user(text),
+            said("Noted."),
+            user(pick(rng, ("Give me that as JSON.", "Now as JSON.", "Extract the data."))),
+        ]
     else:
         messages.append(user(pick(rng, _ASKS).format(text)))
     parts = ", ".join(f"{k}: {json_text(v)}" for k, v in value.items())

@@ -1,4 +1,5 @@
 """Facts that the conversation itself holds: told earlier, by the developer or in a short text."""
+# ruff: noqa: E501 (tables of phrases read best with a row a line)
 
 from collections.abc import Callable
 from dataclasses import dataclass

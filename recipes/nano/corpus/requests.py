@@ -121,7 +121,9 @@ def call_thinking(rng: Random, request: Request, tools: tuple[FunctionTool, ...]
     name, arguments = request.call
     others = [t.name for t in tools if t.name != name]
     rest = f"The other tools do not fit: {', '.join(others)}." if others else "It is the only tool."
-    start = pick(rng, (f"The tool {name} fits.", f"I can use {name} for this.", f"This needs {name}."))
+    start = pick(
+        rng, (f"The tool {name} fits.", f"I can use {name} for this.", f"This needs {name}.")
+    )
     return Thinking(
         f"Use {name}.",
         f"{start} The arguments: {told_arguments(arguments)}"

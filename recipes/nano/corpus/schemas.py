@@ -12,7 +12,17 @@ from recipes.nano.example import is_unseen_tool
 from rose.server.chat.format import FunctionTool
 
 DOMAINS = (*DAILY, *WORK)
-_GROUPS = ("options", "filters", "details", "params", "settings", "config", "data", "request", "extra")
+_GROUPS = (
+    "options",
+    "filters",
+    "details",
+    "params",
+    "settings",
+    "config",
+    "data",
+    "request",
+    "extra",
+)
 _NEAR_VERBS = ("delete", "archive", "export", "share", "rename", "print", "count", "validate")
 
 
@@ -161,7 +171,15 @@ def near_tool(rng: Random, built: Built, style: str) -> Built | None:
     if is_unseen_tool(name):
         return None
     about = f"{capital(verb)} {noun[1].replace('_', ' ')}." if chance(rng, 0.6) else ""
-    return Built(FunctionTool(name=styled(name, style), description=about, parameters=_object({"id": {"type": "string"}}, ["id"])), (), False)
+    return Built(
+        FunctionTool(
+            name=styled(name, style),
+            description=about,
+            parameters=_object({"id": {"type": "string"}}, ["id"]),
+        ),
+        (),
+        False,
+    )
 
 
 def arguments_of(built: Built, values: Mapping[str, object]) -> dict[str, object]:

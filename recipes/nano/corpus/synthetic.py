@@ -1,4 +1,5 @@
 """Tools that do not exist anywhere, so that the model must read the declaration."""
+# ruff: noqa: E501, SIM905 (word lists are kept as text)
 
 from random import Random
 
@@ -6,8 +7,29 @@ from recipes.nano.corpus.build import capital, chance, join_and, pick, whole, wi
 from recipes.nano.corpus.domains import Slot
 from recipes.nano.corpus.schemas import Built, build
 from recipes.nano.corpus.values import (
-    AMOUNT, BOOLEAN, CITY, CLOCK, EMAIL, FILE, ID, ISO, LARGE, MEDIUM, NAME, NOTE, NUMBER_LIST, OBJECT,
-    PERSON, PHRASE, SMALL, TAGS, THING, TITLE, WORD, Kind, enum,
+    AMOUNT,
+    BOOLEAN,
+    CITY,
+    CLOCK,
+    EMAIL,
+    FILE,
+    ID,
+    ISO,
+    LARGE,
+    MEDIUM,
+    NAME,
+    NOTE,
+    NUMBER_LIST,
+    OBJECT,
+    PERSON,
+    PHRASE,
+    SMALL,
+    TAGS,
+    THING,
+    TITLE,
+    WORD,
+    Kind,
+    enum,
 )  # fmt: skip
 from recipes.nano.example import is_unseen_tool
 from recipes.nano.words import ADJECTIVES, COLOURS, OBJECTS, invented
@@ -58,7 +80,20 @@ _CHOICES = tuple(
     draft final json csv xml pdf left right top bottom new old open closed north south east west light
     dark soft hard basic full short long auto manual gold silver bronze dev prod staging""".split()
 )
-_FIRST = ("source", "target", "new", "old", "max", "min", "default", "main", "first", "last", "user", "item")
+_FIRST = (
+    "source",
+    "target",
+    "new",
+    "old",
+    "max",
+    "min",
+    "default",
+    "main",
+    "first",
+    "last",
+    "user",
+    "item",
+)
 
 
 def _choice(rng: Random) -> Kind:
@@ -71,7 +106,25 @@ def _choice(rng: Random) -> Kind:
 
 
 _FLAG = Kind(BOOLEAN, lambda rng: (chance(rng, 0.6), ""))
-_TEXTS = (NAME, NAME, WORD, WORD, THING, OBJECT, CITY, PERSON, PHRASE, ID, ID, TITLE, EMAIL, FILE, ISO, CLOCK, NOTE)
+_TEXTS = (
+    NAME,
+    NAME,
+    WORD,
+    WORD,
+    THING,
+    OBJECT,
+    CITY,
+    PERSON,
+    PHRASE,
+    ID,
+    ID,
+    TITLE,
+    EMAIL,
+    FILE,
+    ISO,
+    CLOCK,
+    NOTE,
+)
 _COUNTS = (SMALL, MEDIUM, MEDIUM, LARGE, AMOUNT)
 
 
@@ -127,12 +180,24 @@ def synthetic_tool(rng: Random, style: str, *, unseen: bool) -> tuple[Built, str
             continue
         used.add(parameter)
         words = parameter.replace("_", " ")
-        about = pick(rng, (f"The {words}", f"{capital(words)} of the {noun}", f"{capital(words)}.", "", ""))
+        about = pick(
+            rng, (f"The {words}", f"{capital(words)} of the {noun}", f"{capital(words)}.", "", "")
+        )
         optional = (" ",) if chance(rng, 0.3) else ()
         slots.append(Slot(f"p{i}", (parameter,), kind, (about,), optional))
     told = name.startswith(verb) and chance(rng, 0.35)
-    forms = ("{v} a {n}.", "{v} the {n}", "Tool to {w} a {n}.", "Use this to {w} the {n}.", "{v} one {n} of the {o} system.")
-    about = "" if told else pick(rng, forms).format(v=capital(verb), w=verb, n=noun, o=pick(rng, OBJECTS))
+    forms = (
+        "{v} a {n}.",
+        "{v} the {n}",
+        "Tool to {w} a {n}.",
+        "Use this to {w} the {n}.",
+        "{v} one {n} of the {o} system.",
+    )
+    about = (
+        ""
+        if told
+        else pick(rng, forms).format(v=capital(verb), w=verb, n=noun, o=pick(rng, OBJECTS))
+    )
     return build(rng, name, with_article(about), slots, style=style, unseen=unseen), verb, noun
 
 
@@ -140,11 +205,17 @@ def say_parameter(rng: Random, parameter: str, value: object, spoken: str) -> st
     """A parameter and its value in words."""
     words = parameter.replace("_", " ") if chance(rng, 0.8) else parameter
     if isinstance(value, bool):
-        forms = ("{} on", "{} true", "{} yes", "{} enabled") if value else ("{} off", "{} false", "{} no", "{} disabled")
+        forms = (
+            ("{} on", "{} true", "{} yes", "{} enabled")
+            if value
+            else ("{} off", "{} false", "{} no", "{} disabled")
+        )
         return pick(rng, forms).format(words)
     if isinstance(value, str) and " " in value and chance(rng, 0.6):
         spoken = f'"{spoken}"'
-    return pick(rng, ("{} {}", "{} {}", "{} {}", "{}: {}", "{} = {}", "the {} {}", "{} set to {}")).format(words, spoken)
+    return pick(
+        rng, ("{} {}", "{} {}", "{} {}", "{}: {}", "{} = {}", "the {} {}", "{} set to {}")
+    ).format(words, spoken)
 
 
 _PLAIN = (
@@ -156,7 +227,13 @@ _WITH = (
     "I want to {w} a {n} with {p}.", "Can you {w} the {n} with {p}?", "{v} the {n}. Use {p}.",
     "{v} the {n} ({p}).", "With {p}, {w} the {n}.", "I need to {w} a {n}. It has {p}.",
 )  # fmt: skip
-_NAMED = ("Use {t} with {p}.", "Call {t} with {p}.", "{t}: {p}", "Run {t} with {p}.", "Please use the tool {t}: {p}.")
+_NAMED = (
+    "Use {t} with {p}.",
+    "Call {t} with {p}.",
+    "{t}: {p}",
+    "Run {t} with {p}.",
+    "Please use the tool {t}: {p}.",
+)
 _NAMED_PLAIN = ("Use {t}.", "Call {t}.", "Run {t}.", "Please call {t}.")
 
 

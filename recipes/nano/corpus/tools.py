@@ -15,6 +15,7 @@ from recipes.nano.corpus.build import (
     said,
     user,
 )
+from recipes.nano.corpus.domains import Domain
 from recipes.nano.corpus.requests import (
     Request,
     call_thinking,
@@ -23,7 +24,6 @@ from recipes.nano.corpus.requests import (
     draw_request,
     shuffled_tools,
 )
-from recipes.nano.corpus.domains import Domain
 from recipes.nano.corpus.schemas import DOMAINS, Built, arguments_of, build_domain, draw_style
 from recipes.nano.corpus.synthetic import bare_request, synthetic_tool
 from recipes.nano.corpus.values import NOTE
@@ -183,8 +183,14 @@ def completed(rng: Random) -> Example:
     leaf = next(leaf for leaf in built.leaves if leaf.slot is slot)
     value, spoken = slot.kind.draw(rng)
     text = pick(rng, domain.bare)
-    reply = spoken if slot.kind is NOTE else pick(rng, ("{}", "{}", "{}.", "It is {}.", "Take {}.", "{}, please.")).format(spoken)
-    request = Request(text, built, arguments_of(built, {slot.key: value}), {slot.key: spoken}, domain)
+    reply = (
+        spoken
+        if slot.kind is NOTE
+        else pick(rng, ("{}", "{}", "{}.", "It is {}.", "Take {}.", "{}, please.")).format(spoken)
+    )
+    request = Request(
+        text, built, arguments_of(built, {slot.key: value}), {slot.key: spoken}, domain
+    )
     tools = around(rng, style, request)
     messages = [
         *frame(rng),
@@ -208,6 +214,13 @@ def no_tools_at_all(rng: Random) -> Example:
         "The user wants something done. There are no tools. I cannot do it.",
         "I must not invent a result.",
     )
-    final = pick(rng, ("Sorry, I cannot do that. I have no tool for it.", "Sorry, I cannot do that without a tool.", "I am sorry, I cannot help with that. I have no tools here."))
+    final = pick(
+        rng,
+        (
+            "Sorry, I cannot do that. I have no tool for it.",
+            "Sorry, I cannot do that without a tool.",
+            "I am sorry, I cannot help with that. I have no tools here.",
+        ),
+    )
     messages = [*frame(rng), user(ask(rng, request.text, lower=0))]
     return answered(rng, "unknown", messages, thinking, final, key=request_key(request))

@@ -6,8 +6,22 @@ from random import Random
 
 from recipes.nano.corpus.build import capital, chance, join_and, pick, whole
 from recipes.nano.words import (
-    ADJECTIVES, ANIMALS, CITIES, COMPANIES, CURRENCIES, DAYS, FIRST_NAMES, FOODS, GROCERIES,
-    LANGUAGES, LAST_NAMES, MONTHS, NUMBER_WORDS, OBJECTS, TOPICS, invented,
+    ADJECTIVES,
+    ANIMALS,
+    CITIES,
+    COMPANIES,
+    CURRENCIES,
+    DAYS,
+    FIRST_NAMES,
+    FOODS,
+    GROCERIES,
+    LANGUAGES,
+    LAST_NAMES,
+    MONTHS,
+    NUMBER_WORDS,
+    OBJECTS,
+    TOPICS,
+    invented,
 )  # fmt: skip
 
 Drawn = tuple[object, str]
