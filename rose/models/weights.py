@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rose.config import ModelConfig
+from rose.models.checkpoint import CheckpointError
 from rose.models.gpt_oss import GptOss
 from rose.models.layouts import (
     EMBEDDING,
@@ -21,6 +22,8 @@ from rose.models.layouts import (
 )
 from rose.progress import Progress
 from rose.quant.scheme import QuantWeight
+
+_CHECKED = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 BIAS_STD = 0.02
 SINK_STD = 1.0
@@ -36,7 +39,7 @@ def load_weights(model: GptOss, source: WeightSource, config: ModelConfig) -> No
         config: from the same folder.
 
     Raises:
-        CheckpointError: a file cannot be read, or shrank.
+        CheckpointError: a file cannot be read, or shrank; or a tensor holds NaN or infinity.
     """
     with Progress("Loading weights", total=source.nbytes, unit="B") as progress:
         _Loader(model, source, config, progress).load()
@@ -134,15 +137,22 @@ class _Loader:
 
     def read(self, name: str) -> Tensor:
         """A whole tensor, on the model's device."""
-        return self._on_device(self.source.read(name))
+        return self._on_device(name, self.source.read(name))
 
     def read_row(self, name: str, row: int) -> Tensor:
         """One row of a tensor's first dimension, on the model's device."""
-        return self._on_device(self.source.read(name, row, row + 1))[0]
+        return self._on_device(name, self.source.read(name, row, row + 1))[0]
 
-    def _on_device(self, value: Tensor) -> Tensor:
+    def _on_device(self, name: str, value: Tensor) -> Tensor:
         self.progress.advance(value.nbytes)
-        return value.to(self.device)
+        value = value.to(self.device)
+        # One such weight makes every token the same, without any error later.
+        if value.dtype in _CHECKED and not bool(value.isfinite().all()):
+            raise CheckpointError(
+                f"{self.source.checkpoint.folder}: {name} holds values that are no finite numbers; "
+                "download or convert the checkpoint again"
+            )
+        return value
 
 
 @torch.no_grad()

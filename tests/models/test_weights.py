@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -259,6 +260,16 @@ class TestAccounting:
         wrong = replace(config, num_kv_heads=1)
         with pytest.raises(CheckpointError, match=r"qkv.weight \[512, 64\], not \[384, 64\]"):
             WeightSource(folder, wrong)
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.self_attn.k_proj.bias"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_no_numbers(tmp_path, name, value):
+    tensors = random_tensors(SMALL)
+    tensors[name][3] = value
+    write_folder(tmp_path, tensors, make_config(SMALL))
+    with pytest.raises(CheckpointError, match=f"{name} holds values that are no finite numbers"):
+        load(tmp_path)
 
 
 class TestDummy:
