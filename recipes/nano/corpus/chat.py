@@ -240,7 +240,10 @@ def repeat(rng: Random) -> Example:
             ),
         )
         spelled = ", ".join(f"{c} {i}" for i, c in enumerate(said, 1))
-        final, why = f"The word {said} has {len(said)} letters.", f"{spelled}. That is {len(said)}."
+        final, why = (
+            f"The word {said} has {len(said)} letters.",
+            f"Count: {spelled}. That is {len(said)}.",
+        )
     text = form.format(said)
     thinking = Thinking(
         capital(why), f"The user wrote: {text} {capital(why)}", "That is all that is asked."

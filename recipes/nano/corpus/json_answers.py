@@ -1,7 +1,7 @@
 """Answers as JSON that follows a schema: what a text says, under the schema's keys."""
 # ruff: noqa: E501 (tables of phrases read best with a row a line)
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from recipes.nano.corpus.build import (
@@ -27,7 +27,7 @@ STRING, INTEGER, NUMBER, BOOLEAN = ({"type": t} for t in ("string", "integer", "
 STRINGS = {"type": "array", "items": STRING}
 
 # A field: names of its key, its schema, a value and a sentence on {n} with {v}.
-Field = tuple[tuple[str, ...], dict[str, object], Callable[[Random], object], tuple[str, ...]]
+Field = tuple[tuple[str, ...], Mapping[str, object], Callable[[Random], object], tuple[str, ...]]
 
 
 def _listed(rng: Random, items: tuple[str, ...]) -> list[str]:
@@ -272,7 +272,9 @@ def _people(rng: Random) -> tuple[str, str, dict[str, object], dict[str, object]
         name, content = person_name(rng), draw(rng)
         rows.append({key: name, field: content})
         sentences.append(_sentence(rng, forms, name, content))
-    properties = {outer: {"type": "array", "items": _object({key: STRING, field: schema})}}
+    properties: dict[str, object] = {
+        outer: {"type": "array", "items": _object({key: STRING, field: schema})}
+    }
     return "people", " ".join(sentences), properties, {outer: rows}
 
 

@@ -40,7 +40,7 @@ from recipes.nano.corpus.values import (
 )
 from recipes.nano.example import Example
 from recipes.nano.words import ADJECTIVES, CITIES, FIRST_NAMES, OBJECTS, invented
-from rose.server.chat.format import FunctionTool, Message
+from rose.server.chat.format import FunctionTool, Message, ReasoningEffort
 
 _STATES = (
     "ok",
@@ -170,8 +170,7 @@ def draw_result(rng: Random, request: Request, *, errors: float = 0.1) -> Result
     if chance(rng, errors):
         return _error(rng, request)
     domain = request.domain
-    free = domain is None or not domain.results
-    if free:
+    if domain is None or not domain.results:
         fields = _free_fields(rng)
     else:
         fields = {pick(rng, names): draw(rng) for names, draw in domain.results}
@@ -182,7 +181,7 @@ def draw_result(rng: Random, request: Request, *, errors: float = 0.1) -> Result
     texts = [shown(v) for v in fields.values()]
     final = " ".join(_told(name, value) for name, value in fields.items())
     answer = texts[0]
-    if not free and domain.finals and chance(rng, 0.6):
+    if domain is not None and domain.results and domain.finals and chance(rng, 0.6):
         form = pick(rng, domain.finals)
         answer = texts[0] if "{0}" in form or "{1}" not in form else texts[1]
         final = form.format(*texts, **request.spoken)
@@ -209,7 +208,9 @@ def tool_message(request: Request, content: str) -> Message:
     return Message(role="tool", content=content, name=request.built.tool.name)
 
 
-def performed(request: Request, result: Result, thinking: Thinking, effort: str) -> list[Message]:
+def performed(
+    request: Request, result: Result, thinking: Thinking, effort: ReasoningEffort
+) -> list[Message]:
     """A call that was made and its result."""
     return [
         thought(thinking.at(effort)),

@@ -1,5 +1,6 @@
 """Calls of declared tools, and when not to call."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -103,7 +104,7 @@ def unfit(rng: Random) -> Example:
 _OPEN_CLASHES = frozenset(
     {"joke", "stock_price", "text", "email", "mail", "library", "note", "travel", "route", "phone"}
 )
-_PLAIN_MAKERS = (
+_PLAIN_MAKERS: tuple[tuple[Callable[[Random], Example], frozenset[str]], ...] = (
     (facts.fact, frozenset()), (facts.fact, frozenset()), (recall.told, frozenset()),
     (recall.passage, frozenset()), (arithmetic.addition, frozenset({"currency", "units"})),
     (arithmetic.multiplication, frozenset({"currency", "units"})), (chat.talk, frozenset()),
