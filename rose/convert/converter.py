@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rose.config import ModelConfig
 from rose.convert.config_json import converted_config
+from rose.convert.exclusive import BusyError, exclusive
 from rose.convert.fp8 import Fp8Conversion
 from rose.convert.manifest import MANIFEST_NAME, Manifest, SourceFile, fingerprint
 from rose.convert.report import ConversionReport, TensorChange
@@ -76,8 +77,15 @@ def convert_checkpoint(
     weights = WeightSource(source, config)
     if weights.storage is ExpertStorage.FP8:
         raise ConversionError(f"{source} has FP8 experts already")
+    if target.exists() and not target.is_dir():
+        raise ConversionError(f"{target} is a file; the target must be a new or empty folder")
     try:
-        return _Converter(weights, config, target, shard_bytes).run()
+        with exclusive(target):
+            return _Converter(weights, config, target, shard_bytes).run()
+    except BusyError:
+        raise ConversionError(
+            f"another conversion is writing to {target}; let it end, or choose another target"
+        ) from None
     except OSError as error:
         raise ConversionError(f"cannot write to {target}: {error.strerror or error}") from error
 
@@ -98,12 +106,12 @@ class _Converter:
     def run(self) -> ConversionReport:
         self._remove_leftovers()
         self._check_space()
-        self.target.mkdir(parents=True, exist_ok=True)
         self.manifest.save(self.target)
         # Each byte counts when it is written and when it has been read back.
         total = 2 * sum(shard.nbytes for shard in self.shards)
         with Progress(f"Converting to {self.target}", total=total, unit="B") as self.progress:
             changes = [change for shard in self.shards for change in self._finish(shard)]
+        self._check_source()
         self._copy_files()
         self._write_index()
         text = json.dumps(converted_config(self.folder, self.config), indent=1) + "\n"
@@ -126,10 +134,7 @@ class _Converter:
     def _check_space(self) -> None:
         missing = [s for s in self.shards if not (self.target / s.file).exists()]
         needed = sum(shard.nbytes for shard in missing) + SPARE_BYTES
-        place = self.target.absolute()
-        while not place.exists():
-            place = place.parent
-        free = shutil.disk_usage(place).free
+        free = shutil.disk_usage(self.target).free
         if free < needed:
             raise ConversionError(
                 f"{self.target}: the conversion needs {_size(needed)} more on the disk, and "
@@ -158,6 +163,13 @@ class _Converter:
         self.manifest.save(self.target)
         return changes
 
+    def _check_source(self) -> None:
+        if fingerprint(self.folder, self.source) != self.manifest.source:
+            raise ConversionError(
+                f"{self.folder} changed while it was converted; remove {self.target} and convert "
+                "it again"
+            )
+
     def _copy_files(self) -> None:
         names = {path.name for pattern in COPIED for path in self.folder.glob(pattern)}
         for name in sorted(names):
@@ -178,10 +190,6 @@ def open_manifest(target: Path, source: list[SourceFile], shard_bytes: int) -> M
         ConversionError: the target is something else.
     """
     wanted = Manifest(source=source, shard_bytes=shard_bytes)
-    if not target.exists():
-        return wanted
-    if not target.is_dir():
-        raise ConversionError(f"{target} is a file; the target must be a new or empty folder")
     found = Manifest.load(target)
     if found is None:
         names = {path.name for path in target.iterdir()} - {MANIFEST_NAME + TEMPORARY_SUFFIX}

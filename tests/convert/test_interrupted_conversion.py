@@ -1,5 +1,6 @@
 """Conversions that were interrupted, and what goes on from there."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from rose.config import ConfigError, ModelConfig
 from rose.convert.converter import SHARD_BYTES, ConversionError, convert_checkpoint
+from rose.convert.exclusive import exclusive
 from rose.convert.manifest import MANIFEST_NAME
 from rose.convert.shards import ShardWriter
 from rose.models.checkpoint import CheckpointError
@@ -154,6 +156,31 @@ class TestInterruption:
         with pytest.raises(ConversionError, match="of another source or with other options"):
             self.convert(other, out)
         self.convert(source, out)
+
+    def test_a_second_conversion_into_the_same_folder_is_refused(self, source, out):
+        with exclusive(out), pytest.raises(ConversionError, match="another conversion is writing"):
+            self.convert(source, out)
+        assert not out.exists()
+        self.convert(source, out)
+        assert_holds(out, random_tensors(SMALL))
+
+    def test_a_source_that_changes_meanwhile_gives_no_checkpoint(self, source, out, monkeypatch):
+        commit = ShardWriter.commit
+
+        def touching_commit(self):
+            commit(self)
+            os.utime(source / "model.safetensors")
+
+        monkeypatch.setattr(ShardWriter, "commit", touching_commit)
+        with pytest.raises(ConversionError, match="changed while it was converted"):
+            self.convert(source, out)
+        assert not (out / "config.json").exists()
+
+    def test_a_refused_conversion_leaves_no_folder(self, source, tmp_path, monkeypatch):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 0))
+        with pytest.raises(ConversionError, match="make room"):
+            self.convert(source, tmp_path / "new" / "deep")
+        assert not (tmp_path / "new").exists()
 
     def test_other_options_are_refused(self, source, out):
         interrupt(source, out, after=1)
