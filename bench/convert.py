@@ -138,6 +138,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = Path(name)
         source = make_source(folder / "source", args.experts)
+        convert_checkpoint(source, folder / "warm-up", format="fp8")
         print(
             f"torch {torch.__version__}, Python {platform.python_version()}, {args.experts} experts"
         )
