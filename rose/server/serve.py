@@ -47,6 +47,8 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         OSError: the port is in use, or the address is none of this machine's.
     """
+    if not host:  # to the socket library it would mean every address of this machine
+        raise OSError("the host is empty; name an address, or 0.0.0.0 for all of this machine's")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -56,6 +58,9 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise OSError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    except (UnicodeError, TypeError):  # what it says of names that no encoding takes
+        sock.close()
+        raise OSError(f"cannot listen on {host[:80]!r}: this is no host name") from None
     return sock
 
 

@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from rose.server.serve import bind
 from tests.engine_processes import environment, eventually
 
 
@@ -63,6 +64,12 @@ def test_a_port_in_use_is_told_before_anything_starts(start_server):
     assert server.lines == [
         f"error: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
     ]
+
+
+@pytest.mark.parametrize("host", ["", "a..b", "\u00fc" * 100, "192.0.2.1"])
+def test_hosts_that_are_none_of_this_machine(host):
+    with pytest.raises(OSError, match=r"host|cannot listen"):
+        bind(host, 0)
 
 
 def test_killing_the_engine_ends_streams_with_an_error(start_server):
