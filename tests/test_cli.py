@@ -194,3 +194,8 @@ def test_stdin_as_the_tokens_file(model):
     result = subprocess.run(command, env=environment(), capture_output=True, input=b"[1, 2]")
     assert result.returncode == 0
     assert len(result.stdout.split(b",")) == 2
+
+
+@pytest.mark.parametrize("endpoint", ["", "foo", "inproc://x", "ipc:///no/such/folder/x"])
+def test_endpoints_that_no_front_end_could_reach(model, endpoint):
+    assert "cannot listen on" in refusal("engine", model, "--endpoint", endpoint)

@@ -265,6 +265,9 @@ class FrontEnds:
 
 
 def _bind(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    if not endpoint.startswith(("ipc://", "tcp://")):  # what else there is reaches no front end
+        context.term()
+        raise OSError(f"cannot listen on {endpoint!r}: give ipc://PATH or tcp://HOST:PORT")
     socket = context.socket(zmq.ROUTER)
     # A router drops what exceeds the high-water mark; no output may be lost.
     socket.set(zmq.SNDHWM, 0)
