@@ -7,6 +7,7 @@ encode to MessagePack as they are (`rose.wire`) and import neither torch nor a w
 import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 SEED_LIMIT = 2**63
 """Seeds are integers in [0, SEED_LIMIT)."""
@@ -150,6 +151,20 @@ class SamplingParams:
                 _require(_integer(value) and value >= 0, param, "an integer of at least 0", value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """What a sequence's generated ids must spell, stop id included.
+
+    Attributes:
+        kind: how `source` is written: Lark as llguidance reads it, with special tokens by their
+            text (`<|end|>`) and JSON schemas (`%json {...}`).
+        source: the grammar; its start rule is `start`.
+    """
+
+    kind: Literal["lark"] = "lark"
+    source: str
+
+
 @dataclass(slots=True, kw_only=True)
 class Request:
     """One prompt to continue.
@@ -160,12 +175,14 @@ class Request:
         sampling: how to continue.
         priority: lower runs sooner. A request of priority p is served as if it had arrived later
             by p times the scheduler's `priority_aging`, so none waits for ever.
+        grammar: what the continuation must follow; None: anything goes.
     """
 
     request_id: str
     prompt_token_ids: list[int]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     priority: int = 0
+    grammar: Grammar | None = None
 
 
 @dataclass(slots=True)
