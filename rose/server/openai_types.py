@@ -74,12 +74,7 @@ class CompletionRequest(BaseModel):
     @field_validator("stop", mode="after")
     @classmethod
     def _check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
-        stops = [stop] if isinstance(stop, str) else stop or []
-        if len(stops) > MAX_STOP_STRINGS:
-            raise ValueError(f"stop: at most {MAX_STOP_STRINGS} strings; got {len(stops)}")
-        if not all(0 < len(s) <= MAX_STOP_LENGTH for s in stops):
-            raise ValueError(f"stop: strings of 1 to {MAX_STOP_LENGTH} characters; got {stops!r}")
-        return stop
+        return check_stop_strings(stop)
 
     def stop_strings(self) -> tuple[str, ...]:
         """The strings that end the text."""
@@ -165,7 +160,7 @@ class CompletionRequest(BaseModel):
         return SamplingParams(
             **given,
             max_tokens=self._engine_max_tokens(),
-            logit_bias=_token_keys(self.logit_bias or {}),
+            logit_bias=token_keys(self.logit_bias or {}),
             stop_token_ids=tuple(self.stop_token_ids or ()),
             prompt_logprobs=self.logprobs if self.echo else None,
         )
@@ -196,7 +191,26 @@ def _all_of(kind: type, values: list[object]) -> bool:
     return all(type(value) is kind for value in values)
 
 
-def _token_keys(bias: dict[str, float]) -> dict[int, float]:
+def check_stop_strings(stop: str | list[str] | None) -> str | list[str] | None:
+    """The value of a `stop` field, unchanged.
+
+    Raises:
+        ValueError: strings are too many, empty or too long.
+    """
+    stops = [stop] if isinstance(stop, str) else stop or []
+    if len(stops) > MAX_STOP_STRINGS:
+        raise ValueError(f"stop: at most {MAX_STOP_STRINGS} strings; got {len(stops)}")
+    if not all(0 < len(s) <= MAX_STOP_LENGTH for s in stops):
+        raise ValueError(f"stop: strings of 1 to {MAX_STOP_LENGTH} characters; got {stops!r}")
+    return stop
+
+
+def token_keys(bias: dict[str, float]) -> dict[int, float]:
+    """A `logit_bias` field by token id.
+
+    Raises:
+        InvalidRequestError: a key is no token id.
+    """
     for key in bias:
         if not (key.isascii() and key.isdecimal() and len(key) <= MAX_ID_DIGITS):
             raise InvalidRequestError(
