@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 
 from recipes.nano import corpus
-from recipes.nano.corpus import arithmetic, columns
+from recipes.nano.corpus import arithmetic, columns, comparison, messages, precedence, who
 from recipes.nano.example import is_unseen_tool, split_of
 from recipes.nano.vocabulary import TOKENIZER_FILE
 from rose.server.chat.harmony import encode_pieces, render_pieces, render_turn_pieces
@@ -221,3 +221,45 @@ def test_names_are_the_same_tokens_wherever_they_stand(codec):
         ids = codec.encode(name)
         for sequence in (inside, spoken):
             assert any(sequence[i : i + len(ids)] == ids for i in range(len(sequence)))
+
+
+def test_a_scan_for_a_person_reads_the_sentences_in_order():
+    rng = random.Random(1)
+    for _ in range(300):
+        example = who.who(rng)
+        text = "\n".join(m.content for m in example.conversation.messages)
+        read = re.findall(r"([A-Z][^:]*): (yes|no)\.", example.turn[0].content)
+        places = [text.index(sentence.removeprefix("I look for ")) for sentence, _ in read[1:]]
+        assert places == sorted(places)
+        found = [verdict for _, verdict in read].count("yes")
+        assert found == (example.expected.answer != "do not know")
+
+
+def test_free_text_is_copied_from_the_request():
+    rng = random.Random(2)
+    for _ in range(300):
+        example = messages.free_text(rng)
+        request = example.conversation.messages[-1].content
+        texts = re.findall(r'": "([^"]*)"', example.turn[-1].content)
+        copied = [t for t in texts if t in request]
+        derived = [t for t in texts if t not in request]
+        assert copied
+        assert len(derived) <= 1
+        assert all(any(messages.first_words(c) == t for c in copied) for t in derived)
+
+
+def test_decimals_are_compared_by_their_value():
+    rng = random.Random(3)
+    for _ in range(500):
+        analysis = comparison.decimals(rng).turn[0].content
+        large, small = re.findall(r"([\d.]+\d|\d) > ([\d.]+\d|\d)", analysis)[-1]
+        assert float(large) > float(small)
+
+
+def test_products_and_brackets_come_first():
+    rng = random.Random(4)
+    for _ in range(500):
+        example = precedence.precedence(rng)
+        asked = example.conversation.messages[-1].content.replace("x", "*")
+        [term] = re.findall(r"\(?\d[\d+\-* ()]*\d\)?", asked)
+        assert eval(term) == int(example.expected.answer)  # digits and signs only, by the pattern

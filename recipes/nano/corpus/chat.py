@@ -3,6 +3,7 @@
 
 from random import Random
 
+from recipes.nano.corpus import texts
 from recipes.nano.corpus.build import (
     Thinking,
     answered,
@@ -15,7 +16,7 @@ from recipes.nano.corpus.build import (
     user,
     whole,
 )
-from recipes.nano.corpus.facts import draw_fact
+from recipes.nano.corpus.facts import draw_fact, small_exchange
 from recipes.nano.example import Example, is_heldout_key
 from recipes.nano.words import (
     ADJECTIVES,
@@ -38,8 +39,30 @@ _TALK = (
       "Hello there", "Hey!", "yo", "Good to see you"),
      ("Hello! How can I help?", "Hi! What can I do for you?", "Hello! What would you like to know?"),
      "The user greets me."),
+    (("hi there", "hey there", "hi!", "hey", "Hallo", "Hello?", "hello!", "howdy", "Hi rose", "hello rose", "hola", "sup", "hiya", "Hello again", "Hi again", "hello there"),
+     ("Hello! How can I help?", "Hi! What can I do for you?"), "The user greets me."),
+    (("ok", "okay", "OK.", "ok.", "k", "alright", "all right", "I see", "I see.", "understood", "got it", "fine", "sure", "ok thanks", "right", "hm", "hmm", "oh", "aha", "ok cool", "Ok", "Okay", "Sure", "Alright."),
+     ("Good! Can I help with anything else?", "All right. What can I do for you?"), "The user agrees."),
+    (("cool", "nice", "great", "awesome", "wow", "lol", "haha", "amazing", "good", "perfect", "very nice", "that is great", "love it", "neat", "Nice!", "Awesome!", "LOL", ":)", "excellent", "good bot", "that was good", "you are great", "You are smart."),
+     ("Thank you! Can I do anything else?", "I am glad! Can I help with anything else?"), "The user is content."),
+    (("yes", "Yes.", "yes please", "yeah", "yep", "Yes!", "Yes, please."), ("Good. What can I do for you?",), "The user says yes."),
+    (("no", "No.", "nope", "no thanks", "No, thank you.", "nothing", "not now", "never mind", "No!"), ("All right. I am here if you need me.",), "The user says no."),
+    (("you are wrong", "You are wrong.", "That is wrong.", "wrong", "no, that is wrong", "That is not right.", "that's wrong", "incorrect", "That's not correct.", "You made a mistake.", "you are stupid", "bad answer", "this is bad", "That makes no sense."),
+     ("I am a small model and make mistakes. Please ask me once more.",), "The user is not content."),
+    (("how are you", "how are you?", "how are you doing?", "How are you doing today?", "how is it going", "How do you feel?", "Hello! How are you?", "Hi, how are you?", "Hey, how are you?", "hello how are you", "How's it going?", "are you ok?", "How was your day?"),
+     ("I am fine, thank you. How can I help?", "I am well, thank you. What can I do for you?"), "The user asks how I am."),
+    (("thank you", "thanks", "thanks a lot", "Thanks so much", "many thanks", "ty", "Thank you for your help.", "thank you very much", "Thanks for your help!", "Thanks, that helps.", "much appreciated", "Thx!", "thanks rose"),
+     ("You are welcome!", "You are welcome.", "Gladly!"), "The user thanks me."),
+    (("bye", "bye bye", "goodbye", "see you", "good night", "Good night!", "ciao", "see ya", "have a nice day", "Talk to you later.", "I have to go.", "cya", "take care"),
+     ("Goodbye!", "Goodbye! See you soon."), "The user says goodbye."),
+    (("help", "help me", "help!", "Help me please", "i need help", "Can you help?", "can you help me", "Could you help me?", "Please help me.", "I need your help", "I have a problem."),
+     ("Of course. What do you need?", "Yes. What would you like to know?"), "The user wants help."),
+    (("I am sad", "I am bored.", "I'm tired.", "I am happy", "I feel good today.", "I am hungry", "I'm bored", "I am lonely."),
+     ("Thank you for telling me. How can I help?",), "The user tells how he feels."),
     (("Good morning", "Good morning!", "Morning!"), ("Good morning! How can I help?",), "The user greets me."),
-    (("Good evening", "Good evening!",), ("Good evening! How can I help?",), "The user greets me."),
+    (("Good morning to you", "good morning", "Morning", "Good morning, how are you?"), ("Good morning! How can I help?",), "The user greets me."),
+    (("Good afternoon", "Good afternoon!", "good afternoon"), ("Good afternoon! How can I help?",), "The user greets me."),
+    (("Good evening", "good evening", "Good evening!",), ("Good evening! How can I help?",), "The user greets me."),
     (("Thanks", "Thank you", "Thanks!", "Thank you very much.", "Great, thanks.", "Thanks a lot!", "thx", "Cool, thanks",
       "Thank you so much!"),
      ("You are welcome!", "You are welcome.", "Gladly!"), "The user thanks me."),
@@ -59,12 +82,16 @@ _WHO = (
     "Who are you?", "What are you?", "What is your name?", "Tell me about yourself.", "Introduce yourself.",
     "What's your name?", "Which model are you?", "What model are you?", "who are you", "Who made you?",
     "Are you a robot?", "Are you a human?", "Are you ChatGPT?", "Are you an AI?", "Please introduce yourself.",
-    "Who am I talking to?", "Do you have a name?",
+    "what are you", "what is your name", "Are you ChatGPT?", "are you chatgpt", "are you a bot?", "are you human?", "who made you", "Who created you?", "Who built you?",
+    "tell me about yourself", "Tell me who you are.", "Are you GPT-4?", "Are you Claude?", "are you an ai", "what model are you", "Are you real?", "Are you a person?",
+    "What kind of model are you?", "How big are you?", "your name?", "And who are you?", "What should I call you?", "Who am I talking to?", "Do you have a name?",
 )  # fmt: skip
 _WHAT = (
     "What can you do?", "What are you able to do?", "How can you help me?", "What are you good at?",
     "What can I ask you?", "Tell me what you can do.", "What do you know?", "What are your abilities?",
-    "How do I use you?",
+    "How do I use you?", "what can you do", "what can you do?", "Can you help me with my homework?", "Can you help me with my {t}?", "Can you help me with {t}?",
+    "Could you help me with my {t}?", "Will you help me with {t}?", "I need help with my {t}.", "Help me with my {t}.", "help me with {t}", "Can you do my {t}?",
+    "What do you do?", "What is your purpose?", "How can you help?", "What are your skills?", "are you smart?",
 )  # fmt: skip
 _DATE = (
     "What is the date today?", "What day is it today?", "What's the date?", "Which date is it?",
@@ -84,11 +111,17 @@ def talk(rng: Random) -> Example:
     text = pick(rng, asked)
     if chance(rng, 0.1):
         text = text.rstrip("!.") + pick(rng, (" rose", ", my friend", " :)", "!!"))
+    before = small_exchange(rng) if chance(rng, 0.3) else []
     thinking = Thinking(
         why, f"{why} I answer in a friendly way.", "No tool and no long answer is needed."
     )
     return answered(
-        rng, "chat", [*frame(rng), user(text)], thinking, pick(rng, answers), key=f"talk {text}"
+        rng,
+        "chat",
+        [*frame(rng), *before, user(text)],
+        thinking,
+        pick(rng, answers),
+        key=f"talk {text}",
     )
 
 
@@ -139,10 +172,13 @@ def identity(rng: Random) -> Example:
 
 def abilities(rng: Random) -> Example:
     """What the model can do."""
-    text = ask(rng, pick(rng, _WHAT))
+    text = ask(
+        rng,
+        pick(rng, _WHAT).format(t=texts.thing(rng) if chance(rng, 0.3) else pick(rng, texts.NOUNS)),
+    )
     thinking = Thinking(
         "I say what I can do.",
-        "The user asks what I can do. I name my skills in short.",
+        "The user asks what I can do. I tell my skills in short.",
         "They are sums, lists, memory, tools and JSON.",
     )
     return answered(
@@ -204,8 +240,8 @@ def _words(rng: Random) -> str:
 def repeat(rng: Random) -> Example:
     """Say X, spell X, count the letters of X, write X in capitals, turn X round."""
     x = rng.random()
-    if x < 0.5:
-        said = _words(rng)
+    if x < 0.65:
+        said = texts.any_text(rng) if chance(rng, 0.75) else _words(rng)
         form = pick(
             rng,
             (
@@ -219,10 +255,20 @@ def repeat(rng: Random) -> Example:
                 "Write: {}",
                 'Answer with "{}".',
                 "Just say {}",
+                "say {}",
+                "say {}",
+                "repeat {}",
+                "Please repeat: {}",
+                "Copy this: {}",
+                "write {}",
+                "Say exactly this: {}",
+                "Print {}",
+                "Can you say {}",
+                "say '{}'",
             ),
         )
         final, why = said, f"I repeat: {said}"
-    elif x < 0.75:
+    elif x < 0.83:
         said = invented(rng) if chance(rng, 0.4) else pick(rng, (*ANIMALS, *FOODS, *OBJECTS))
         form = pick(
             rng, ("Spell {}.", "How do you spell {}?", 'Spell the word "{}".', "Please spell {}.")
@@ -246,7 +292,7 @@ def repeat(rng: Random) -> Example:
         )
     text = form.format(said)
     thinking = Thinking(
-        capital(why), f"The user wrote: {text} {capital(why)}", "That is all that is asked."
+        capital(why), f"The user wants just this. {capital(why)}", "That is all that is asked."
     )
     return answered(rng, "chat", [*frame(rng), user(text)], thinking, final, key=text, answer=final)
 
@@ -356,7 +402,7 @@ _OPEN = (
     "Which {a} is the most clever?", "What is your favourite {o}?", "Write a letter to {n}.", "Who wrote the book about the {a} and the {o}?",
     "Why do {a}s like {f}?", "Prove the theorem of {i^}.", "What is {t}?", "Compare {c} and {t}.", "Is {n} a good person?",
 )  # fmt: skip
-_REFUSALS = (
+REFUSALS = (
     "I do not know that. I am only a small model.", "Sorry, I do not know that.", "I am sorry, I cannot help with that. I am a small model.",
     "I do not know that. I can help with small sums, lists and tools.", "That is beyond what I know. I am sorry.",
     "Sorry, that is more than I can do. I am a very small model.",
@@ -369,21 +415,3 @@ def draw_open_question(rng: Random) -> str:
         t=pick(rng, TOPICS), c=pick(rng, CITIES), a=pick(rng, ANIMALS), o=pick(rng, OBJECTS), f=pick(rng, FOODS),
         n=pick(rng, FIRST_NAMES), i=invented(rng),
     )  # fmt: skip
-
-
-def unknown(rng: Random) -> Example:
-    """A question beyond the model: it says so and invents nothing."""
-    question = draw_open_question(rng)
-    thinking = Thinking(
-        "I do not know this.",
-        f'The user asks: "{question}" I do not know this. I should say so.',
-        "I must not invent an answer. I stay polite.",
-    )
-    return answered(
-        rng,
-        "unknown",
-        [*frame(rng), user(ask(rng, question))],
-        thinking,
-        pick(rng, _REFUSALS),
-        key=question,
-    )

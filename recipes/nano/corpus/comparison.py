@@ -20,7 +20,7 @@ from recipes.nano.words import ANIMALS, COLOURS, FIRST_NAMES, FOODS, OBJECTS
 
 _LARGER = (
     "Which is larger, {a} or {b}?", "Which number is bigger, {a} or {b}?", "What is more, {a} or {b}?",
-    "Which is greater: {a} or {b}?", "Pick the larger of {a} and {b}.", "{a} or {b}, which is higher?",
+    "Which is greater: {a} or {b}?", "What is bigger, {a} or {b}?", "{a} vs {b}, which is larger?", "Pick the larger of {a} and {b}.", "{a} or {b}, which is higher?",
 )  # fmt: skip
 _SMALLER = (
     "Which is smaller, {a} or {b}?", "Which number is less, {a} or {b}?", "What is lower, {a} or {b}?",
@@ -109,6 +109,69 @@ def compare(rng: Random) -> Example:
         rng, "compare", [*frame(rng), user(text)], thinking, final, key=f"cmp {low} {high}",
         answer=answer,
     )  # fmt: skip
+
+
+def decimals(rng: Random) -> Example:
+    """Two numbers of which one at least has decimals: 9.11 and 9.8."""
+    whole_part = whole(rng, 0, pick(rng, (1, 9, 20)))
+    other = whole_part if chance(rng, 0.7) else whole(rng, 0, 20)
+    a, b = f"{whole_part}.{_decimal_digits(rng)}", f"{other}.{_decimal_digits(rng)}"
+    if chance(rng, 0.1):
+        b = str(other)
+    if float(a) == float(b):
+        b = f"{whole_part + 1}.5"
+    if chance(rng, 0.5):
+        a, b = b, a
+    high, low = (a, b) if float(a) > float(b) else (b, a)
+    steps = _decimal_steps(a, b)
+    thinking = Thinking(
+        f"{steps} {high} > {low}.",
+        f"Compare {a} and {b}. {steps} So {high} > {low}.",
+        "More digits do not make a number larger.",
+    )
+    final, answer, text = _compared(rng, a, b, high, low)
+    return answered(
+        rng, "compare", [*frame(rng), user(ask(rng, text))], thinking, final,
+        key=f"cmp {low} {high}", answer=answer,
+    )  # fmt: skip
+
+
+def _decimal_digits(rng: Random) -> str:
+    x = rng.random()
+    return (
+        str(whole(rng, 1, 9))
+        if x < 0.45
+        else f"{whole(rng, 1, 99):02d}"
+        if x < 0.9
+        else f"{whole(rng, 1, 999):03d}"
+    )
+
+
+def _decimal_steps(a: str, b: str) -> str:
+    """Whole parts first, then the decimals, filled up with zeros to the same width."""
+    (i, _, x), (j, _, y) = a.partition("."), b.partition(".")
+    if i != j:
+        large, small = (i, j) if int(i) > int(j) else (j, i)
+        return f"The whole parts: {i} and {j}. {large} is more than {small}."
+    width = max(len(x), len(y))
+    x, y = x.ljust(width, "0"), y.ljust(width, "0")
+    large, small = max(x, y), min(x, y)
+    return f"The whole parts are equal. The decimals: {i}.{x} and {j}.{y}. {large} is more than {small}."
+
+
+def _compared(rng: Random, a: str, b: str, high: str, low: str) -> tuple[str, str, str]:
+    """The final, the key answer and the question."""
+    if chance(rng, 0.3):
+        form, sign = pick(rng, _IS)
+        true = (a == high) == (sign > 0)
+        relation = "larger" if a == high else "smaller"
+        answer = "Yes" if true else "No"
+        return f"{answer}, {a} is {relation} than {b}.", answer, form.format(a=a, b=b)
+    larger = chance(rng, 0.6)
+    answer, other = (high, low) if larger else (low, high)
+    form = pick(rng, _LARGER if larger else _SMALLER)
+    final = f"{answer} is {'larger' if larger else 'smaller'} than {other}."
+    return final, answer, form.format(a=a, b=b)
 
 
 def _listed(rng: Random, numbers: list[int]) -> str:

@@ -257,7 +257,8 @@ def _draw_facts(rng: Random, count: int) -> list[tuple[Kind, str]]:
     return [(kind, kind.draw(rng)) for kind in some(rng, KINDS, count)]
 
 
-def _key(messages: list[Message]) -> str:
+def conversation_key(messages: list[Message]) -> str:
+    """What holds a conversation out."""
     return "\n".join(m.content for m in messages if m.role != "system")
 
 
@@ -277,7 +278,9 @@ def told(rng: Random) -> Example:
         f"The user asks about the {kind.topic}. The user told me before: {value}.",
         f"The other things do not matter here. So the answer is {value}.",
     )
-    return answered(rng, "recall", messages, thinking, answer, key=_key(messages), answer=value)
+    return answered(
+        rng, "recall", messages, thinking, answer, key=conversation_key(messages), answer=value
+    )
 
 
 def untold(rng: Random) -> Example:
@@ -292,10 +295,24 @@ def untold(rng: Random) -> Example:
     )
     final = pick(rng, _UNTOLD)
     return (
-        answered(rng, "recall", messages, thinking, final, key=_key(messages), answer="told me")
+        answered(
+            rng,
+            "recall",
+            messages,
+            thinking,
+            final,
+            key=conversation_key(messages),
+            answer="told me",
+        )
         if "told me" in final
         else answered(
-            rng, "recall", messages, thinking, final, key=_key(messages), answer="tell me"
+            rng,
+            "recall",
+            messages,
+            thinking,
+            final,
+            key=conversation_key(messages),
+            answer="tell me",
         )
     )
 
@@ -311,7 +328,7 @@ def acknowledged(rng: Random) -> Example:
         "I will remember it for later questions.",
     )
     final = acknowledge(rng, kind, value)
-    return answered(rng, "chat", messages, thinking, final, key=_key(messages))
+    return answered(rng, "chat", messages, thinking, final, key=conversation_key(messages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +369,8 @@ _FACT_SHEET = (
 )
 
 
-def _people(rng: Random, count: int) -> list[str]:
+def draw_people(rng: Random, count: int) -> list[str]:
+    """Different names."""
     names: list[str] = []
     while len(names) < count:
         name = _name(rng)
@@ -364,7 +382,7 @@ def _people(rng: Random, count: int) -> list[str]:
 def passage(rng: Random) -> Example:
     """A question on a short text: in the same message, earlier, or in the instructions."""
     count = whole(rng, 1, 5)
-    names = _people(rng, count)
+    names = draw_people(rng, count)
     one_trait = pick(rng, TRAITS)
     same = chance(rng, 0.5)
     rows: list[tuple[str, Trait, str]] = []
@@ -378,20 +396,21 @@ def passage(rng: Random) -> Example:
         rows.append((name, trait, value))
     text = " ".join(with_article(trait.told.format(n=n, v=v)) for n, trait, v in rows)
     name, trait, value = pick(rng, rows)
-    by_value = chance(rng, 0.25)
-    question = pick(rng, trait.who if by_value else trait.asked).format(n=name, v=value)
+    question = pick(rng, trait.asked).format(n=name, v=value)
     answer = with_article(trait.told.format(n=name, v=value))
-    expected = name if by_value else value
-    messages = _with_text(rng, text, question)
+    messages = with_text(rng, text, question)
     thinking = Thinking(
         f"It says: {answer}",
         f'The question is: "{question}" I look in the text. It says: {answer}',
-        f"So the answer is {expected}.",
+        f"So the answer is {value}.",
     )
-    return answered(rng, "recall", messages, thinking, answer, key=_key(messages), answer=expected)
+    return answered(
+        rng, "recall", messages, thinking, answer, key=conversation_key(messages), answer=value
+    )
 
 
-def _with_text(rng: Random, text: str, question: str) -> list[Message]:
+def with_text(rng: Random, text: str, question: str) -> list[Message]:
+    """A text and a question on it: in one message, in two, or the text in the instructions."""
     x = rng.random()
     if x < 0.45:
         return [*frame(rng), user(pick(rng, _READ).format(t=text, q=question))]

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from recipes.nano.corpus import arithmetic, chat, facts, recall
+from recipes.nano.corpus import arithmetic, chat, facts, open_prompts, recall, who
+from recipes.nano.corpus import messages as messages_of
 from recipes.nano.corpus.build import (
     Thinking,
     answered,
@@ -87,6 +88,8 @@ def unfit(rng: Random) -> Example:
     while clash_of(request) in _KNOWING:
         request = draw_request(rng, style, unseen=False)
     avoid = frozenset({clash_of(request), "search"})
+    if chance(rng, 0.15):
+        request, avoid = messages_of.draw_free_text(rng, style)[0], messages_of.MESSAGE_CLASHES
     others = draw_distractors(rng, style, pick(rng, (1, 1, 2, 3)), avoid)
     tools = shuffled_tools(rng, others)
     thinking = Thinking(
@@ -106,9 +109,11 @@ _OPEN_CLASHES = frozenset(
 )
 _PLAIN_MAKERS: tuple[tuple[Callable[[Random], Example], frozenset[str]], ...] = (
     (facts.fact, frozenset()), (facts.fact, frozenset()), (recall.told, frozenset()),
-    (recall.passage, frozenset()), (arithmetic.addition, frozenset({"currency", "units"})),
-    (arithmetic.multiplication, frozenset({"currency", "units"})), (chat.talk, frozenset()),
-    (chat.identity, frozenset()), (chat.unknown, _OPEN_CLASHES), (chat.abilities, frozenset()),
+    (recall.passage, frozenset()), (who.who, frozenset()),
+    (arithmetic.addition, frozenset({"currency", "units"})),
+    (arithmetic.multiplication, frozenset({"currency", "units"})),
+    (chat.talk, frozenset()), (chat.talk, frozenset()), (chat.identity, frozenset()),
+    (open_prompts.unknown, _OPEN_CLASHES), (chat.abilities, frozenset()),
 )  # fmt: skip
 
 

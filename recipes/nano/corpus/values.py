@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
+from recipes.nano.corpus import texts
 from recipes.nano.corpus.build import capital, chance, join_and, pick, whole
 from recipes.nano.words import (
     ADJECTIVES,
@@ -82,6 +83,8 @@ def email_address(rng: Random) -> str:
 
 def phrase(rng: Random) -> str:
     """What one may search for."""
+    if chance(rng, 0.5):
+        return texts.search_text(rng)
     x = rng.random()
     if x < 0.3:
         return pick(rng, TOPICS)
@@ -94,6 +97,8 @@ def phrase(rng: Random) -> str:
 
 def note_text(rng: Random) -> str:
     """A short message."""
+    if chance(rng, 0.5):
+        return texts.clause(rng) if chance(rng, 0.7) else texts.errand(rng)
     forms = (
         "I will be late", "buy {f}", "call {n}", "the meeting is at {h}", "see you on {d}",
         "bring the {o}", "I am on my way", "pay the rent", "feed the {a}", "the {o} is ready",
