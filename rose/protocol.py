@@ -212,8 +212,8 @@ class RequestOutput:
         token_ids: the new ids, a stop token included. Empty only if the sequence ended without one.
         finish_reason: None while the sequence goes on.
         logprobs: one entry a new id, if asked for.
-        prompt_logprobs: one entry for each prompt token from the second on; with the first output
-            of sequence 0 only, if asked for.
+        prompt_logprobs: one entry for each prompt token from the second on, if asked for; only
+            with the request's first output that has ids, of sequence 0 unless that was aborted.
         num_prompt_tokens: length of the prompt.
         num_cached_tokens: how many of them came from the prefix cache.
     """

@@ -103,14 +103,17 @@ class Scheduler:
         for sequence in sequences:
             self._finish(sequence)
         self._drop_finished()
-        self._replace_first(request_id)
+        self._replace_first(request_id, sequences)
         return [sequence.output([], FinishReason.ABORT) for sequence in sequences]
 
-    def _replace_first(self, request_id: str) -> None:
+    def _replace_first(self, request_id: str, ended: list[Sequence]) -> None:
         """If the sequence that its siblings wait for has ended, let the next one go first."""
         held_back = self._held_back.get(request_id)
         if held_back and len(held_back) == len(self._requests[request_id]):
-            self._waiting.push(held_back.pop(0))
+            successor = held_back.pop(0)
+            for sequence in ended:
+                successor.inherit_prompt_logprobs(sequence)
+            self._waiting.push(successor)
 
     def has_request(self, request_id: str) -> bool:
         """Whether any sequence of this request is live."""

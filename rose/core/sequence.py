@@ -148,6 +148,11 @@ class Sequence:
         if self.prompt_logprobs is not None:
             self.prompt_logprobs[start : start + len(entries)] = entries
 
+    def inherit_prompt_logprobs(self, ended: "Sequence") -> None:
+        """Deliver, in place of a sibling that ended before its first id, what it still owed."""
+        if ended.prompt_logprobs is not None:
+            self.prompt_logprobs, self.sampling = ended.prompt_logprobs, ended.sampling
+
     def take_prompt_logprobs(self) -> list[TokenLogprobs] | None:
         """The collected entries, once; the worker need not compute them again."""
         if self.prompt_logprobs is None:

@@ -1,62 +1,10 @@
 import pytest
 
-from rose.config import CacheConfig, ConfigError, SchedulerConfig
+from rose.config import CacheConfig, ConfigError
 from rose.core.block_pool import IntegrityError
-from rose.core.scheduler import Scheduler
-from rose.core.sequence import make_sequences
 from rose.core.step import ModelRunnerOutput
-from rose.protocol import FinishReason, Request, SamplingParams, TokenLogprobs
-
-STOP = 99
-
-
-class Driver:
-    """A scheduler without an engine: tests say which ids each step yields."""
-
-    def __init__(self, cache=None, **limits):
-        limits = {"max_num_seqs": 4, "max_batched_tokens": 32, "chunk_size": 16, **limits}
-        self.cache = cache or CacheConfig(block_size=4, num_blocks=(64, 64), window=8)
-        self.scheduler = Scheduler(SchedulerConfig(**limits), self.cache)
-        self.next_id = 0
-
-    def add(self, name, prompt=4, priority=0, **sampling):
-        ids = list(range(prompt)) if isinstance(prompt, int) else prompt
-        request = Request(
-            request_id=name,
-            prompt_token_ids=ids,
-            priority=priority,
-            sampling=SamplingParams(**sampling),
-        )
-        sequences = make_sequences(
-            request,
-            first_id=self.next_id,
-            seed=0,
-            eos_token_ids=(STOP,),
-            longest=self.scheduler.longest_sequence,
-        )
-        self.next_id += len(sequences)
-        self.scheduler.add(sequences)
-        return sequences
-
-    def schedule(self):
-        step = self.scheduler.schedule()
-        self.scheduler.check_integrity()
-        return step
-
-    def update(self, step, *ids, **kwargs):
-        ids = ids or [[7]] * sum(row.samples for row in step.sequences)
-        ids = [list(i) for i in ids]
-        outputs = self.scheduler.update(step, ModelRunnerOutput(step.step_id, ids, **kwargs))
-        self.scheduler.check_integrity()
-        return outputs
-
-    def names(self, step):
-        live = self.scheduler._sequences
-        return [live[row.sequence_id].request_id for row in step.sequences]
-
-
-def shape(step):
-    return [(row.start, row.num_tokens, row.samples) for row in step.sequences]
+from rose.protocol import FinishReason, TokenLogprobs
+from tests.core.scheduler_driver import STOP, Driver, shape
 
 
 def test_a_step_does_not_change_after_it_was_made():
@@ -396,6 +344,25 @@ def test_siblings_do_not_wait_for_a_first_sequence_that_was_aborted(started):
         step = driver.schedule()
     assert indices == {1, 3}
     assert driver.scheduler.stats().cached_prompt_tokens == (16 if started else 8)
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_prompt_logprobs_of_a_first_sequence_that_was_aborted_come_with_the_next(started):
+    driver = Driver(chunk_size=8)
+    driver.add("a", 12, n=3, prompt_logprobs=0)
+    entries = [TokenLogprobs(i, 0.0, 1, []) for i in range(1, 12)]
+    if started:
+        driver.update(driver.schedule(), prompt_logprobs={0: entries[:8]})
+    driver.scheduler.abort("a", 0)
+    first = driver.schedule()
+    assert shape(first) == [(0, 8, False)]  # computed in full
+    assert first.new_sequences[0].sampling.prompt_logprobs == 0
+    driver.update(first, prompt_logprobs={1: entries[:8]})
+    (output,) = driver.update(driver.schedule(), prompt_logprobs={1: entries[8:]})
+    assert (output.index, output.prompt_logprobs) == (1, entries)
+    later = [output for _ in range(3) for output in driver.update(driver.schedule())]
+    assert {output.index for output in later} == {1, 2}
+    assert all(output.prompt_logprobs is None for output in later)
 
 
 def test_abort_of_the_only_sequence_left_ends_the_request():

@@ -32,6 +32,7 @@ class Tracked:
     work: int
     outputs: dict[int, list[RequestOutput]] = field(default_factory=dict)
     num_finished: int = 0
+    first_index: int | None = None  # whose output came first
 
 
 class Scenario:
@@ -118,6 +119,8 @@ class Scenario:
             assert not pieces or pieces[-1].finish_reason is None, "output after the last"
             assert output.token_ids or output.finish_reason is FinishReason.ABORT
             pieces.append(output)
+            if output.token_ids and tracked.first_index is None:
+                tracked.first_index = output.index
             tracked.num_finished += output.finish_reason is not None
             if tracked.num_finished == tracked.request.sampling.n:
                 del self.live[output.request_id]
@@ -142,19 +145,20 @@ class Scenario:
             stop_ids = (*sampling.stop_token_ids, *(() if sampling.ignore_eos else EOS))
             stopped = ids[-1] in stop_ids and len(ids) > sampling.min_tokens
             assert reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
-            self.check_logprobs(tracked.request, index, pieces, ids)
+            self.check_logprobs(tracked, index, pieces, ids)
 
     @staticmethod
     def check_logprobs(
-        request: Request, index: int, pieces: list[RequestOutput], ids: list[int]
+        tracked: Tracked, index: int, pieces: list[RequestOutput], ids: list[int]
     ) -> None:
+        request = tracked.request
         if request.sampling.logprobs is None:
             assert all(piece.logprobs is None for piece in pieces)
         else:
             found = [entry.token_id for piece in pieces for entry in piece.logprobs or ()]
             assert found == ids
         wanted = None
-        if request.sampling.prompt_logprobs is not None and index == 0:
+        if request.sampling.prompt_logprobs is not None and index == tracked.first_index:
             wanted = expected_prompt_logprobs(request)
         assert pieces[0].prompt_logprobs == wanted
         assert all(piece.prompt_logprobs is None for piece in pieces[1:])
