@@ -47,8 +47,8 @@ class EngineOptions:
 
     Attributes:
         model: a built-in model ("nano"), a checkpoint folder, or a Hugging Face id.
-        served_name: the name that clients ask for; None: the model as given, or the built-in
-            model's own ("rose-nano").
+        served_name: the name that clients ask for; None: the built-in model's own ("rose-nano"),
+            a folder's name without its path, or the Hugging Face id.
         quantization: how the experts are stored and multiplied: "bf16", "fp8", "mxfp4", or "auto"
             for what the checkpoint holds.
         dtype: of activations, dense weights and the KV cache: "bfloat16" or "float32".

@@ -1,5 +1,6 @@
 """The models that come with Rose: checkpoints inside the package, found by a short name."""
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -29,5 +30,12 @@ def builtin_checkpoint(model: str) -> Path | None:
 
 
 def served_name(model: str) -> str:
-    """The name under which a model is served if the user chooses none."""
-    return SERVED_NAMES.get(model, model)
+    """The name under which a model is served if the user chooses none.
+
+    A built-in model has its own, a folder its last component, a Hugging Face id stays whole.
+    """
+    if model in SERVED_NAMES:
+        return SERVED_NAMES[model]
+    folder = Path(model).expanduser()
+    # Made absolute, since `.` has a name too; a link keeps its own.
+    return (Path(os.path.abspath(folder)).name or model) if folder.is_dir() else model

@@ -41,6 +41,19 @@ def test_it_is_served_under_its_own_name(installed):
     assert served_name("org/model") == "org/model"
 
 
+def test_a_folder_is_served_under_its_own_name(tmp_path, monkeypatch):
+    folder = tmp_path / "gpt-oss-20b"
+    write_checkpoint(folder, Sizes(layers=2))
+    resolved = EngineOptions(model=f"{folder}/", device="cpu").resolve()
+    assert resolved.served_name == "gpt-oss-20b"
+    monkeypatch.chdir(folder)
+    assert served_name(".") == "gpt-oss-20b"
+    assert served_name("..") == tmp_path.name
+    (tmp_path / "latest").symlink_to(folder)
+    assert served_name("../latest") == "latest"
+    assert served_name("gpt-oss-20b") == "gpt-oss-20b"
+
+
 def test_files_that_an_installation_lacks(installed):
     with pytest.raises(ConfigError, match="nano-draft comes with Rose, but this installation"):
         find_checkpoint("nano-draft")
