@@ -14,6 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import zmq
 
@@ -92,6 +93,36 @@ class _Peer:
     session: str
 
 
+@dataclass(frozen=True, slots=True)
+class _SocketFile:
+    """The file of an ipc:// socket, which ZeroMQ leaves behind.
+
+    Attributes:
+        path: where it lies.
+        identity: device and inode. Another engine may bind the same path, and then the file there
+            is that engine's.
+    """
+
+    path: Path
+    identity: tuple[int, int]
+
+    @classmethod
+    def of(cls, endpoint: str) -> "_SocketFile | None":
+        """That of a bound endpoint; None if it has no file: tcp, or Linux's abstract names."""
+        scheme, _, name = endpoint.partition("://")
+        if scheme != "ipc" or name.startswith("@"):
+            return None
+        found = os.stat(name)
+        return cls(Path(name), (found.st_dev, found.st_ino))
+
+    def remove(self) -> None:
+        """Remove it, if it is there and still the same."""
+        with contextlib.suppress(OSError):
+            found = self.path.stat()
+            if (found.st_dev, found.st_ino) == self.identity:
+                self.path.unlink()
+
+
 class FrontEnds:
     """All front ends of one engine process.
 
@@ -121,6 +152,7 @@ class FrontEnds:
         self._closing_at: float | None = None
         self._context = zmq.Context()
         self._socket = _bind(self._context, endpoint)
+        self._socket_file = _SocketFile.of(self._socket.get_string(zmq.LAST_ENDPOINT))
         self._wake_in, self._wake_out = _pair(self._context)
         self._thread = threading.Thread(target=self._run, name="front-ends", daemon=True)
         self._thread.start()
@@ -141,12 +173,14 @@ class FrontEnds:
         self._stats = stats
 
     def close(self) -> None:
-        """Send what is left to send, then end the thread and close the socket."""
+        """Send what is left to send, end the thread, close the socket and remove its file."""
         self._closing_at = time.monotonic()
         self._wake()
         self._thread.join()
         self._wake_in.close()
         self._context.term()
+        if self._socket_file is not None:
+            self._socket_file.remove()
 
     def _wake(self) -> None:
         # Without a receiver (the I/O thread failed) a blocking send would never return.

@@ -217,6 +217,30 @@ def test_a_signal_ends_it_in_order(start, connect, number):
     assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("flags", [{}, {"fail_load": "no such checkpoint"}])
+def test_its_socket_file_ends_with_it(start, connect, endpoint, flags):
+    process = start(**flags)
+    front_end = connect()
+    front_end.send(protocol.Hello())
+    front_end.wait_for(protocol.EngineFailed if flags else protocol.EngineInfo)
+    front_end.send(protocol.Shutdown())
+    process.wait(10)
+    assert not Path(endpoint.removeprefix("ipc://")).exists()
+
+
+def test_the_socket_file_of_an_engine_that_took_the_endpoint_over_stays(start, connect, endpoint):
+    file = Path(endpoint.removeprefix("ipc://"))
+    before = start()
+    connect().hello()
+    inode = file.stat().st_ino
+    start()
+    eventually(lambda: file.exists() and file.stat().st_ino != inode)
+    before.send_signal(signal.SIGTERM)
+    assert before.wait(10) == 0
+    assert file.is_socket()
+    assert connect().hello()
+
+
 def test_an_engine_with_a_parent_leaves_the_terminals_signal_to_it(start, connect):
     process = start(parent_pid=os.getpid())
     front_end = connect()
