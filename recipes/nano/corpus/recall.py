@@ -369,13 +369,24 @@ _FACT_SHEET = (
 )
 
 
+_ALIKE = tuple(
+    alike
+    for start in sorted({n[:2] for n in FIRST_NAMES})
+    if len(alike := tuple(n for n in FIRST_NAMES if n.startswith(start))) > 2
+)
+
+
 def draw_people(rng: Random, count: int) -> list[str]:
-    """Different names."""
+    """Different names; often ones that begin alike."""
     names: list[str] = []
+    if count > 1 and chance(rng, 0.35):
+        alike = pick(rng, _ALIKE)
+        names = some(rng, alike, min(len(alike), whole(rng, 2, 3), count))
     while len(names) < count:
         name = _name(rng)
         if name not in names:
             names.append(name)
+    rng.shuffle(names)
     return names
 
 

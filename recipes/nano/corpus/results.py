@@ -242,7 +242,7 @@ def next_request(rng: Random) -> Example:
     first = draw_request(rng, style, unseen=False)
     second = draw_request(rng, style, unseen=chance(rng, UNSEEN_SHARE))
     if clash_of(first) == clash_of(second) or first.built.tool.name == second.built.tool.name:
-        return use_result(rng)
+        return next_request(rng)
     tools = tools_of_both(rng, style, first, second)
     effort = draw_effort(rng)
     result = draw_result(rng, first)

@@ -1,4 +1,5 @@
 """Calls of declared tools, and when not to call."""
+# ruff: noqa: SIM905 (word lists are kept as text)
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,12 +63,27 @@ def request_key(request: Request) -> str:
     return f"tool {request.text}"
 
 
+_ORDERS = frozenset(
+    """Add Book Buy Calculate Call Cancel Check Convert Create Delete Email Find Generate Get Give
+    List Look Mail Make Message Open Order Pay Play Put Read Record Remind Remove Reserve Run Save
+    Schedule Search Send Set Show Start Switch Tell Text Transfer Translate Turn Write""".split()
+)
+
+
+def politely(rng: Random, text: str) -> str:
+    """An order as a question at times: can you ... ?"""
+    if text.split(" ", 1)[0] not in _ORDERS or "." in text[:-1] or chance(rng, 0.8):
+        return text
+    form = pick(rng, ("Can you {}?", "Could you {}?", "Can you please {}?", "I want you to {}."))
+    return form.format(text[0].lower() + text[1:].rstrip("."))
+
+
 def call(rng: Random) -> Example:
     """A request that one of the tools serves."""
     style = draw_style(rng)
     request = draw_request(rng, style, unseen=chance(rng, UNSEEN_SHARE))
     tools = around(rng, style, request)
-    messages = [*opening(rng), user(ask(rng, request.text, lower=0))]
+    messages = [*opening(rng), user(ask(rng, politely(rng, request.text), lower=0))]
     return called(
         rng, "tool_call", messages, call_thinking(rng, request, tools), request.call,
         key=request_key(request), tools=tools, unseen=request.built.unseen,
@@ -97,7 +113,7 @@ def unfit(rng: Random) -> Example:
         f"The tools are {', '.join(t.name for t in tools)}. None of them fits this request.",
         "I must not call a wrong tool. So I say that I cannot do it.",
     )
-    messages = [*opening(rng), user(ask(rng, request.text, lower=0))]
+    messages = [*opening(rng), user(ask(rng, politely(rng, request.text), lower=0))]
     return answered(
         rng, "no_tool", messages, thinking, pick(rng, _CANNOT), key=request_key(request),
         answer="cannot", tools=tools,
@@ -215,6 +231,8 @@ def no_tools_at_all(rng: Random) -> Example:
     request = draw_request(rng, "snake", unseen=False)
     while request.domain is None or clash_of(request) in ("calculator",):
         request = draw_request(rng, "snake", unseen=False)
+    if chance(rng, 0.15):
+        request = messages_of.draw_free_text(rng, "snake")[0]
     thinking = Thinking(
         "I have no tool for this.",
         "The user wants something done. There are no tools. I cannot do it.",
@@ -228,5 +246,5 @@ def no_tools_at_all(rng: Random) -> Example:
             "I am sorry, I cannot help with that. I have no tools here.",
         ),
     )
-    messages = [*frame(rng), user(ask(rng, request.text, lower=0))]
+    messages = [*frame(rng), user(ask(rng, politely(rng, request.text), lower=0))]
     return answered(rng, "unknown", messages, thinking, final, key=request_key(request))

@@ -5,24 +5,6 @@ from random import Random
 from recipes.nano.corpus.build import Thinking, answered, chance, pick, whole, with_article
 from recipes.nano.corpus.recall import TRAITS, Trait, conversation_key, draw_people, with_text
 from recipes.nano.example import Example
-from recipes.nano.words import FIRST_NAMES
-
-_BY_START = {
-    start: tuple(n for n in FIRST_NAMES if n.startswith(start))
-    for start in sorted({n[:2] for n in FIRST_NAMES})
-}
-_ALIKE = tuple(names for names in _BY_START.values() if len(names) > 2)
-
-
-def _names(rng: Random, count: int) -> list[str]:
-    """Different names; often ones that begin alike."""
-    names = draw_people(rng, count)
-    if chance(rng, 0.4):
-        alike = list(pick(rng, _ALIKE))
-        rng.shuffle(alike)
-        names = list(dict.fromkeys([*alike[:3], *names]))[:count]
-        rng.shuffle(names)
-    return names
 
 
 def _rows(rng: Random) -> list[tuple[str, Trait, str]]:
@@ -31,7 +13,7 @@ def _rows(rng: Random) -> list[tuple[str, Trait, str]]:
     traits = [pick(rng, TRAITS) for _ in range(pick(rng, (1, 1, 2, 3, count)))]
     rows: list[tuple[str, Trait, str]] = []
     used: set[str] = set()
-    for name in _names(rng, count):
+    for name in draw_people(rng, count):
         trait = pick(rng, traits)
         value = trait.draw(rng)
         while value in used:
