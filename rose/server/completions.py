@@ -10,6 +10,7 @@ import msgspec
 from rose.protocol import EngineDeadError, FinishReason, Request, RequestOutput
 from rose.server.choice import Choice, Delta, TokenEntry, prompt_entries
 from rose.server.detokenize import TextCodec
+from rose.server.errors import ApiError
 from rose.server.openai_types import CompletionRequest
 
 _encode = msgspec.json.encode
@@ -44,10 +45,13 @@ class CompletionCall:
 
     Attributes:
         requests: to submit to the engine.
+        prompt_field: the field that the prompts come from.
 
     Raises:
         InvalidRequestError: a sampling parameter is out of range.
     """
+
+    prompt_field = "prompt"
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class CompletionCall:
         ]
         self._numbers = {request.request_id: i for i, request in enumerate(self.requests)}
         self._choices = [self._choice(prompt) for prompt in self._prompts for _ in range(self._n)]
+        self._wholes = [Delta() for _ in self._choices]
         self._cut_short: list[tuple[str, int]] = []
         self._echoed = [not body.echo] * len(self._choices)
         self._begun = [False] * len(self._choices)
@@ -101,7 +106,16 @@ class CompletionCall:
             offset=len(prompt.text),
         )
 
-    def feed(self, outputs: Sequence[RequestOutput]) -> Iterator[tuple[int, Delta]]:
+    def collect(self, outputs: Sequence[RequestOutput]) -> None:
+        """Take outputs of an answer that is not streamed."""
+        for number, delta in self._feed(outputs):
+            self._wholes[number].add(delta)
+
+    def events(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """Take outputs of a streamed answer; the events that they make, if any."""
+        return b"".join([self._chunk(number, delta) for number, delta in self._feed(outputs)])
+
+    def _feed(self, outputs: Sequence[RequestOutput]) -> Iterator[tuple[int, Delta]]:
         """Deltas that outputs make, each with its choice's number.
 
         Raises:
@@ -141,7 +155,7 @@ class CompletionCall:
         cut_short, self._cut_short = self._cut_short, []
         return cut_short
 
-    def chunk(self, number: int, delta: Delta) -> bytes:
+    def _chunk(self, number: int, delta: Delta) -> bytes:
         """One event of a stream; empty if the delta has nothing to tell."""
         tells = delta.text or delta.entries or delta.finish_reason
         if not tells and not (self._body.return_token_ids and delta.token_ids):
@@ -152,23 +166,23 @@ class CompletionCall:
             self._chunk_tail,
         )
 
-    def closing_chunks(self) -> bytes:
+    def failure_event(self, error: ApiError) -> bytes:
+        """The end of a stream that failed."""
+        return b"data: %b\n\n" % error.body()
+
+    def closing_events(self) -> bytes:
         """The end of a stream: the usage, if asked for, and the end mark."""
         if not self._streams_usage:
             return DONE
         usage = _encode(self._usage())
         return b'data: %b,"choices":[],"usage":%b}\n\n%b' % (self._head, usage, DONE)
 
-    def whole(self, deltas: Sequence[Delta]) -> bytes:
-        """The answer that is not streamed; `deltas` holds each choice's whole."""
+    def whole(self) -> bytes:
+        """The answer that is not streamed, once all outputs are collected."""
         choices = b",".join(
-            self._choice_json(i, delta, begins=True) for i, delta in enumerate(deltas)
+            self._choice_json(i, delta, begins=True) for i, delta in enumerate(self._wholes)
         )
         return b'%b,"choices":[%b],"usage":%b}' % (self._head, choices, _encode(self._usage()))
-
-    def empty_wholes(self) -> list[Delta]:
-        """One empty delta a choice, to add deltas to."""
-        return [Delta() for _ in self._choices]
 
     def _begins(self, number: int) -> bool:
         """Whether this is the choice's first chunk."""

@@ -102,6 +102,10 @@ class TextCodec:
         """Ids of all special tokens."""
         return frozenset(self._special_ids.values())
 
+    def special_token_names(self) -> list[str]:
+        """Names of all special tokens."""
+        return list(self._special_ids)
+
     @cached_property
     def _plain_tokenizer(self) -> Tokenizer:
         # A copy: the switch belongs to the tokenizer, not to a call.
