@@ -36,6 +36,9 @@ from rose.protocol import (
 log = logging.getLogger("rose.server")
 
 
+LOADING = "the engine is loading"
+
+
 class EngineState(StrEnum):
     """What the front end knows of its engine."""
 
@@ -55,6 +58,7 @@ class EngineClient:
         hello_interval_s: seconds between the Hellos by which the engine knows that this front end
             lives; the answers bring an engine that was restarted.
         dead_after_s: an engine silent for so long is dead. A starting one may be silent.
+        own_engine: whether an engine is known to be loading; else it may not even be there.
 
     Attributes:
         state: see EngineState.
@@ -65,11 +69,16 @@ class EngineClient:
     """
 
     def __init__(
-        self, endpoint: str, *, hello_interval_s: float = 1.0, dead_after_s: float = 10.0
+        self,
+        endpoint: str,
+        *,
+        hello_interval_s: float = 1.0,
+        dead_after_s: float = 10.0,
+        own_engine: bool = True,
     ) -> None:
         self.endpoint = endpoint
         self.state = EngineState.STARTING
-        self.reason = "the engine is loading"
+        self.reason = LOADING if own_engine else f"waiting for the engine at {endpoint}"
         self.info: EngineInfo | None = None
         self.stats = EngineStats()
         self.heard_at = time.monotonic()
@@ -108,6 +117,11 @@ class EngineClient:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._socket.close(linger=500)
         self._context.term()
+
+    @property
+    def num_in_flight(self) -> int:
+        """Calls of `generate` that have not ended."""
+        return len(set(self._generations.values()))
 
     async def wait_ready(self) -> EngineInfo:
         """Wait until the engine can take requests.
@@ -207,6 +221,8 @@ class EngineClient:
     async def _handle(self, message: wire.Message) -> None:
         if isinstance(message, Heartbeat):
             self.stats = message.stats
+            if self.state is EngineState.STARTING:
+                self.reason = LOADING
         elif isinstance(message, EngineInfo):
             await self._welcome(message)
         elif isinstance(message, Rejected):

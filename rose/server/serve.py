@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +23,19 @@ log = logging.getLogger("rose.server")
 
 LAST_WORDS_S = 0.5
 """How long to wait for an exited engine's own account of why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnEngine:
+    """The engine that a front end starts and ends.
+
+    Attributes:
+        command: its command line.
+        folder: made for its socket alone.
+    """
+
+    command: Sequence[str]
+    folder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +89,8 @@ def serve(
 
     While the engine loads, /health answers 503 "starting". If it dies later, the front end stays
     and says so. The first signal drains: no new connections, requests in flight finish or are
-    aborted after `drain_s`, the engine leaves. A second one quits at once.
+    aborted after `drain_s`, the engine leaves. A second one quits at once. What lies at the
+    engine's socket is removed, unless this process is killed.
 
     Args:
         sock: from `bind`; closed at the end.
@@ -91,7 +106,8 @@ def serve(
     """
     with tempfile.TemporaryDirectory(prefix="rose-") as folder:
         endpoint = f"ipc://{folder}/engine"
-        _run(sock, endpoint, engine_command(endpoint), options, announce)
+        engine = _OwnEngine(engine_command(endpoint), folder)
+        _run(sock, endpoint, engine, options, announce)
 
 
 def attach(
@@ -123,34 +139,48 @@ def attach(
 def _run(
     sock: socket.socket,
     endpoint: str,
-    command: Sequence[str] | None,
+    engine: _OwnEngine | None,
     options: ServeOptions | None,
     announce: Callable[[str], None] | None,
 ) -> None:
     factory = uvicorn.Config(app="unused").get_loop_factory()
     with contextlib.closing(sock), asyncio.Runner(loop_factory=factory) as runner:
         runner.run(
-            _serve(sock, endpoint, command, options or ServeOptions(), announce or _to_stderr)
+            _serve(sock, endpoint, engine, options or ServeOptions(), announce or _to_stderr)
         )
 
 
 def _to_stderr(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    if sys.stderr is None:  # the process was started without one
+        return
+    with contextlib.suppress(OSError):  # whoever read it may have left; serving goes on
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
 
 async def _serve(
     sock: socket.socket,
     endpoint: str,
-    command: Sequence[str] | None,
+    engine: _OwnEngine | None,
     options: ServeOptions,
     announce: Callable[[str], None],
 ) -> None:
-    async with EngineClient(endpoint, dead_after_s=options.dead_after_s) as client:
+    async with EngineClient(
+        endpoint, dead_after_s=options.dead_after_s, own_engine=engine is not None
+    ) as client:
         front_end = FrontEnd(client, options.tokenizer_folder)
         server = _make_server(front_end, options)
-        process = None if command is None else _start_engine(command)
-        with _signals(lambda: _drain(server, client, options.drain_s), process):
+        process = None if engine is None else _start_engine(engine.command)
+
+        def drain() -> None:
+            _drain(server, client, options.drain_s)
+            announce(_farewell(client.num_in_flight, options.drain_s))
+
+        def quit_now() -> None:
+            if engine is not None and process is not None:
+                _remove(process, engine.folder)
+
+        with _signals(drain, quit_now):
             async with _supervised(process, client, options.engine_exit_s):
                 starting = asyncio.create_task(_start(front_end, sock, server, announce))
                 await server.serve(sockets=[sock])
@@ -174,7 +204,7 @@ async def _start(
     """Wait for the engine and say so; if it fails, end the server."""
     host, port = sock.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    announce(f"Listening on {url}; the engine is loading")
+    announce(f"Listening on {url}; {front_end.client.reason}")
     try:
         info = await front_end.client.wait_ready()
         await front_end.codec()
@@ -205,6 +235,21 @@ def _make_server(front_end: FrontEnd, options: ServeOptions) -> _Server:
     return _Server(config)
 
 
+def _farewell(num_in_flight: int, drain_s: float) -> str:
+    if not num_in_flight:
+        return "Shutting down; ^C again to quit now"
+    requests = "1 request" if num_in_flight == 1 else f"{num_in_flight} requests"
+    return f"Draining {requests} for at most {drain_s:g} s; ^C again to quit now"
+
+
+def _remove(process: subprocess.Popen[bytes], folder: str) -> None:
+    """Kill an engine, and remove its socket's folder."""
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(1.0)  # lest it makes the socket meanwhile
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _drain(server: uvicorn.Server, client: EngineClient, drain_s: float) -> None:
     server.should_exit = True
     reason = "the server is shutting down"
@@ -212,8 +257,8 @@ def _drain(server: uvicorn.Server, client: EngineClient, drain_s: float) -> None
 
 
 @contextlib.contextmanager
-def _signals(first: Callable[[], None], process: subprocess.Popen[bytes] | None) -> Iterator[None]:
-    """Call `first` on the first SIGINT or SIGTERM; on the next, kill an own engine and exit."""
+def _signals(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
+    """Call `first` on the first SIGINT or SIGTERM; on the next, call `second` and exit at once."""
     loop = asyncio.get_running_loop()
     seen: list[int] = []
 
@@ -222,8 +267,7 @@ def _signals(first: Callable[[], None], process: subprocess.Popen[bytes] | None)
         if len(seen) == 1:
             first()
             return
-        if process is not None:
-            process.kill()
+        second()
         os._exit(128 + number)
 
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -51,7 +51,9 @@ def cut_off(server):
 
 def test_the_engine_may_come_late_and_outlives_its_front_ends(start, start_server, endpoint):
     first, second = (start_server("--attach", endpoint) for _ in range(2))
-    assert first.get("/health").json()["status"] == "starting"
+    health = first.get("/health").json()
+    assert health == {"status": "starting", "reason": f"waiting for the engine at {endpoint}"}
+    assert first.line("Listening on").endswith(f"; waiting for the engine at {endpoint}\n")
     engine = start()
     first.ready()
     second.ready()
@@ -60,6 +62,12 @@ def test_the_engine_may_come_late_and_outlives_its_front_ends(start, start_serve
     assert first.process.wait(10) == 0
     assert engine.poll() is None
     assert answer(second, 3) == fake_output(make_request("a", 3))
+
+
+def test_an_engine_that_loads_says_so(start, start_server, endpoint):
+    start(load_s=60.0)
+    server = start_server("--attach", endpoint)
+    eventually(lambda: server.get("/health").json()["reason"] == "the engine is loading")
 
 
 def test_an_engine_that_is_restarted_serves_again(start, start_server, endpoint):
@@ -97,7 +105,7 @@ def test_a_second_signal_quits_and_leaves_the_engine(start, start_server, endpoi
 )
 def test_what_is_no_engine_or_no_tokenizer_is_refused(words, says):
     done = subprocess.run(
-        [sys.executable, "-m", "rose.cli", "front-end", *words, "--port", "0"],
+        [sys.executable, "-m", "rose", "front-end", *words, "--port", "0"],
         env=environment(),
         cwd=ROOT,
         capture_output=True,

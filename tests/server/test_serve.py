@@ -152,6 +152,7 @@ def test_a_signal_drains(start_server, number):
     url = server.url
     server.process.send_signal(number)
     thread.join(10)
+    assert server.line("Draining 1 request for at most 10 s; ^C again to quit now")
     [(_, text)] = streamed
     assert text.endswith("data: [DONE]\n\n")
     assert text.count('"token_ids"') == 100
@@ -173,9 +174,11 @@ def test_draining_ends_in_time(start_server):
     assert "the server is shutting down" in last["error"]["message"]
 
 
-def test_a_second_signal_quits_at_once(start_server):
+def test_a_second_signal_quits_at_once(start_server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     server = start_server("--drain-s", "60", step_s=0.05).ready()
     engine = server.engine_pid()
+    [folder] = tmp_path.glob("rose-*")
     thread, results = in_background(lambda: outcome_of(server))
     eventually(lambda: server.running() == 1)
     server.process.send_signal(signal.SIGINT)
@@ -186,6 +189,7 @@ def test_a_second_signal_quits_at_once(start_server):
     thread.join(5)
     assert results == ["cut off"]
     eventually(lambda: not alive(engine), 5)
+    assert not folder.exists()
 
 
 def outcome_of(server) -> str:
