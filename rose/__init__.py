@@ -39,8 +39,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name on first use (PEP 562)."""
+    """Load a public name on first use (PEP 562).
+
+    Raises:
+        ImportError: the name needs torch, which is not installed.
+    """
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'rose' has no attribute {name!r}")
+    if home == "rose.llm":
+        from rose.requirements import require_engine
+
+        require_engine()
     return getattr(import_module(home), name)

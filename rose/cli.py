@@ -9,18 +9,27 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
 from rose.cli_files import check_output, parse_prompt, read_prompts, write_whole
-from rose.config import ConfigError, Dtype, LoadFormat
-from rose.options import Device, EngineOptions, QuantizationChoice
+from rose.cli_options import (
+    choice,
+    engine_arguments,
+    engine_options,
+    http_options,
+    tokens_file_option,
+    tokens_option,
+)
+from rose.config import ConfigError
+from rose.options import EngineOptions
 from rose.protocol import EngineDeadError, SamplingParams, UserError
+from rose.requirements import require_engine
 from rose.server.chat.format import ReasoningEffort
 from rose.version import __version__
 
@@ -28,8 +37,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rose.engine.engine import Engine
-
-Command = Callable[..., object]
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status after ^C, as shells have it."""
@@ -68,99 +75,6 @@ def main() -> None:
     """
 
 
-def _choice(literal: object) -> click.Choice[str]:
-    return click.Choice(list(get_args(literal)))
-
-
-# One parameter a field of EngineOptions, under the field's name.
-_ENGINE_PARAMETERS: dict[str, Callable[[Command], Command]] = {
-    "model": click.argument("model"),
-    "served_name": click.option(
-        "--served-name", help="Name that clients ask for.  [default: MODEL]"
-    ),
-    "quantization": click.option(
-        "--quantization",
-        type=_choice(QuantizationChoice),
-        help="How experts are stored and multiplied; auto: as the checkpoint has them.",
-    ),
-    "dtype": click.option("--dtype", type=_choice(Dtype), help="Of all that is not quantised."),
-    "device": click.option("--device", type=_choice(Device)),
-    "load_format": click.option(
-        "--load-format", type=_choice(LoadFormat), help="dummy: random weights of the right shape."
-    ),
-    "block_size": click.option("--block-size", type=int, help="Tokens a KV block."),
-    "chunk_size": click.option(
-        "--chunk-size", type=int, help="The most tokens that one sequence computes in a step."
-    ),
-    "max_num_seqs": click.option("--max-num-seqs", type=int, help="Sequences in a step."),
-    "max_batched_tokens": click.option("--max-batched-tokens", type=int, help="Tokens in a step."),
-    "max_model_len": click.option(
-        "--max-model-len", type=int, help="Longest sequence in tokens.  [default: what fits]"
-    ),
-    "prefix_cache": click.option("--prefix-cache/--no-prefix-cache"),
-    "one_ahead": click.option(
-        "--one-ahead/--no-one-ahead", help="Schedule a step while the device runs the last one."
-    ),
-    "priority_aging": click.option(
-        "--priority-aging", type=int, help="Arrivals that one level of priority is worth."
-    ),
-    "kv_cache_bytes": click.option(
-        "--kv-cache-bytes", type=int, help="Memory for the KV cache.  [default: measured]"
-    ),
-    "num_blocks": click.option(
-        "--num-blocks",
-        type=int,
-        nargs=2,
-        metavar="FULL SLIDING",
-        help="KV blocks of full and sliding layers, instead of --kv-cache-bytes.",
-    ),
-    "cpu_threads": click.option(
-        "--cpu-threads", type=int, help="Threads on a CPU.  [default: one for a small model]"
-    ),
-    "seed": click.option("--seed", type=int, help="Of the engine's own random choices."),
-}
-
-
-def engine_options(command: Command, default_model: str | None = None) -> Command:
-    """Give a command MODEL and the engine's options, as one `options: EngineOptions`."""
-
-    @functools.wraps(command)
-    def run(*args: object, **values: object) -> object:
-        chosen = {name: values.pop(name) for name in _ENGINE_PARAMETERS}
-        given = {name: value for name, value in chosen.items() if value is not None}
-        with _one_line_errors():
-            options = EngineOptions(**given)  # type: ignore[arg-type]  # click checked the types
-        return command(*args, options=options, **values)
-
-    decorated: Command = run
-    defaults = EngineOptions(model="")
-    for name, parameter in reversed(_ENGINE_PARAMETERS.items()):
-        decorated = parameter(decorated)
-        option = decorated.__click_params__[-1]  # type: ignore[attr-defined]
-        value = getattr(defaults, name, None)
-        if name == "model":
-            option.default, option.required = default_model, default_model is None
-        elif value is not None:
-            option.default, option.show_default = value, True
-    return decorated
-
-
-def engine_arguments(options: EngineOptions) -> list[str]:
-    """The command line that `engine_options` reads back as the same options."""
-    words: list[str] = []
-    for name in _ENGINE_PARAMETERS:
-        value, flag = getattr(options, name), "--" + name.replace("_", "-")
-        if name == "model" or value is None:
-            continue
-        if isinstance(value, bool):
-            words.append(flag if value else flag.replace("--", "--no-", 1))
-        elif isinstance(value, tuple):
-            words += [flag, *map(str, value)]
-        else:
-            words += [flag, str(value)]
-    return [*words, "--", options.model]
-
-
 def _prompts(tokens: str | None, tokens_file: Path | None) -> tuple[list[list[int]], bool]:
     """The prompts, and whether they came as an array of arrays."""
     if tokens is not None and tokens_file is None:
@@ -170,18 +84,10 @@ def _prompts(tokens: str | None, tokens_file: Path | None) -> tuple[list[list[in
     raise click.UsageError("give either --tokens 1,2,3 or --tokens-file FILE")
 
 
-_tokens = click.option("--tokens", metavar="IDS", help="One prompt: ids separated by commas.")
-_tokens_file = click.option(
-    "--tokens-file",
-    type=click.Path(path_type=Path),
-    help="A JSON array of ids, or of such arrays.",
-)
-
-
 @main.command()
 @engine_options
-@_tokens
-@_tokens_file
+@tokens_option
+@tokens_file_option
 @click.option("--max-tokens", type=int, default=128, show_default=True)
 @click.option("--min-tokens", type=int, default=0)
 @click.option("--temperature", type=float, default=0.0, show_default="0, greedy")
@@ -220,9 +126,12 @@ def generate(
         seed=sampling_seed,
         ignore_eos=ignore_eos,
     )
+    from rose.engine.validation import check_prompts
     from rose.llm import LLM
 
-    with LLM.from_options(options) as llm:
+    config = options.resolve()
+    check_prompts(config, prompts, sampling)
+    with LLM.from_config(config) as llm:
         results = llm.generate(prompts, sampling, progress=len(prompts) > 1)
     for number, result in enumerate(results):
         for output in result.outputs:
@@ -237,8 +146,8 @@ def generate(
 
 @main.command()
 @engine_options
-@_tokens
-@_tokens_file
+@tokens_option
+@tokens_file_option
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Safetensors to write.")
 def score(options: EngineOptions, tokens: str | None, tokens_file: Path | None, out: Path) -> None:
     """Write the float32 logits [tokens, vocabulary] of every position of a prompt.
@@ -247,11 +156,14 @@ def score(options: EngineOptions, tokens: str | None, tokens_file: Path | None, 
     """
     prompts, nested = _prompts(tokens, tokens_file)
     check_output(out)
+    from rose.engine.validation import check_prompts
     from rose.llm import LLM
     from rose.progress import Progress
 
-    with LLM.from_options(options) as llm:
-        llm.check(prompts)
+    config = options.resolve()
+    check_prompts(config, prompts)
+    with LLM.from_config(config) as llm:
+        llm.check(prompts)  # the cache may hold less than the model
         with Progress("scoring", total=len(prompts), unit="prompts") as progress:
             tensors = {}
             for number, prompt in enumerate(prompts):
@@ -279,6 +191,7 @@ def convert(source: str, target: Path, target_format: str) -> None:
 
     It can be interrupted and run again: finished shards are kept.
     """
+    require_engine()
     from rose.convert import convert_checkpoint
     from rose.models.hub import find_checkpoint
 
@@ -304,7 +217,7 @@ def engine(options: EngineOptions, endpoint: str, parent_pid: int | None) -> Non
 
 @main.command()
 @functools.partial(engine_options, default_model="nano")
-@click.option("--effort", type=_choice(ReasoningEffort), default="medium", show_default=True)
+@click.option("--effort", type=choice(ReasoningEffort), default="medium", show_default=True)
 @click.option(
     "--temperature", type=float, help="0 is greedy.  [default: 0 for a built-in model, else 1]"
 )
@@ -348,23 +261,6 @@ def chat(
         )
 
 
-def http_options(command: Command) -> Command:
-    """Where to listen, and how long to drain."""
-    for option in (
-        click.option(
-            "--drain-seconds",
-            type=click.FloatRange(0),
-            default=30.0,
-            show_default=True,
-            help="What requests in flight get on ^C.",
-        ),
-        click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True),
-        click.option("--host", default="127.0.0.1", show_default=True),
-    ):
-        command = option(command)
-    return command
-
-
 @main.command()
 @engine_options
 @http_options
@@ -382,7 +278,7 @@ def serve(options: EngineOptions, host: str, port: int, drain_seconds: float) ->
 
     def engine_command(endpoint: str) -> list[str]:
         own = ["--endpoint", endpoint, "--parent-pid", str(os.getpid())]
-        return [sys.executable, "-m", "rose.cli", "engine", *own, *engine_arguments(local)]
+        return [sys.executable, "-m", "rose", "engine", *own, *engine_arguments(local)]
 
     serve_http(sock, engine_command, ServeOptions(drain_s=drain_seconds))
 
@@ -406,7 +302,3 @@ def front_end(
         raise ConfigError(f"--tokenizer {tokenizer} must be a folder that holds tokenizer.json")
     options = ServeOptions(tokenizer_folder=tokenizer, drain_s=drain_seconds)
     attach(bind(host, port), endpoint, options)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from rose.async_llm import AsyncLLM
+from rose.config import EngineConfig
 from rose.engine.start import start_engine
-from rose.engine.validation import check_request
+from rose.engine.validation import make_requests
 from rose.options import EngineOptions
 from rose.progress import Progress
 from rose.protocol import (
     EngineInfo,
     EngineStats,
     FinishReason,
-    InvalidRequestError,
     Request,
     RequestOutput,
     SamplingParams,
@@ -160,18 +160,23 @@ class LLM:
             cpu_threads=cpu_threads,
             seed=seed,
         )
-        self._start(options)
+        self._start(options.resolve())
 
     @classmethod
     def from_options(cls, options: EngineOptions) -> Self:
         """The same, from options made elsewhere."""
+        return cls.from_config(options.resolve())
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> Self:
+        """The same, from options that are resolved already."""
         llm = cls.__new__(cls)
-        llm._start(options)
+        llm._start(config)
         return llm
 
-    def _start(self, options: EngineOptions) -> None:
+    def _start(self, config: EngineConfig) -> None:
         self._recorder = _LogitsRecorder()
-        self._engine = start_engine(options.resolve(), self._recorder)
+        self._engine = start_engine(config, self._recorder)
         self._open: dict[str, deque[RequestOutput]] = {}
         self._ids = itertools.count()
 
@@ -293,22 +298,14 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None,
     ) -> list[Request]:
         """A valid request for each prompt."""
-        info, requests = self.info, []
-        each = _params_of_each(prompts, params)
-        for index, (prompt, own) in enumerate(zip(prompts, each, strict=True)):
-            where = f"prompt {index}: " if len(prompts) > 1 else ""
-            if isinstance(prompt, str | int):
-                message = f"{where}a prompt must be a list of token ids; got {prompt!r}"
-                raise InvalidRequestError(message, "prompt_token_ids")
-            request = Request(
-                request_id=str(next(self._ids)), prompt_token_ids=list(prompt), sampling=own
-            )
-            try:
-                check_request(request, vocab_size=info.vocab_size, longest=info.max_model_len)
-            except InvalidRequestError as error:
-                raise InvalidRequestError(f"{where}{error.message}", error.param) from None
-            requests.append(request)
-        return requests
+        info = self.info
+        return make_requests(
+            prompts,
+            params,
+            request_ids=map(str, self._ids),
+            vocab_size=info.vocab_size,
+            longest=info.max_model_len,
+        )
 
     def _submit(self, request: Request) -> None:
         self._engine.add_request(request)
@@ -378,20 +375,6 @@ class OutputStream(Iterator[RequestOutput]):
 
     def __del__(self) -> None:
         self.close()
-
-
-def _params_of_each(
-    prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams] | None
-) -> Sequence[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * len(prompts)
-    if len(params) != len(prompts):
-        raise InvalidRequestError(
-            f"{len(prompts)} prompts, but {len(params)} sampling parameters: give one for all, or "
-            "one for each",
-            "params",
-        )
-    return params
 
 
 def _empty_generation(request: Request) -> Generation:

@@ -14,18 +14,19 @@ class Progress:
     """Counts `total` units of work; use as a context manager.
 
     On a terminal it draws a bar; elsewhere it prints a line at most every few seconds, and one at
-    the end. All of it goes to standard error.
+    the end. All of it goes to standard error; if that is closed, nowhere.
     """
 
     def __init__(
         self, title: str, *, total: int, unit: str = "it", stream: TextIO | None = None
     ) -> None:
         self._title, self._total, self._unit = title, total, unit
-        self._stream = stream or sys.stderr
+        # It is None where the process was started without one.
+        self._stream: TextIO | None = stream or sys.stderr
         self._done = 0
         self._last_line = time.monotonic()
         self._bar: tqdm[NoReturn] | None = None
-        if self._stream.isatty():
+        if self._stream is not None and self._stream.isatty():
             scale = unit == "B"
             self._bar = tqdm(
                 desc=title, total=total, unit=unit, unit_scale=scale, file=self._stream, leave=False
@@ -40,6 +41,8 @@ class Progress:
             self._line()
 
     def _line(self) -> None:
+        if self._stream is None:
+            return
         self._last_line = time.monotonic()
         done, total = self._show(self._done), self._show(self._total)
         unit = "" if self._unit == "B" else f" {self._unit}"

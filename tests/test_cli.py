@@ -40,7 +40,7 @@ def generate(model, *words):
 
 
 def start(*words, **streams):
-    command = [sys.executable, "-m", "rose.cli", *map(str, words)]
+    command = [sys.executable, "-m", "rose", *map(str, words)]
     return subprocess.Popen(
         command, env=environment(), stderr=subprocess.PIPE, text=True, **streams
     )
@@ -189,7 +189,7 @@ def test_a_reader_that_leaves_early_is_no_error(model):
 
 
 def test_stdin_as_the_tokens_file(model):
-    command = [sys.executable, "-m", "rose.cli", *map(str, generate(model))]
+    command = [sys.executable, "-m", "rose", *map(str, generate(model))]
     command += ["--tokens-file", "/dev/stdin"]
     result = subprocess.run(command, env=environment(), capture_output=True, input=b"[1, 2]")
     assert result.returncode == 0

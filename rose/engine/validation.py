@@ -1,8 +1,10 @@
 """What a request must satisfy to be served by one engine; everything else is refused at once."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 
-from rose.protocol import InvalidRequestError, Request
+from rose.config import EngineConfig
+from rose.protocol import InvalidRequestError, Request, SamplingParams
 
 MAX_N = 128
 """The most sequences of one request. More than fit in a step take turns."""
@@ -13,6 +15,80 @@ MAX_LOGPROBS = 64
 
 MAX_PRIORITY = 1000
 """Levels of priority, up and down: each is worth `priority_aging` arrivals."""
+
+
+def check_prompts(
+    config: EngineConfig,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams | Sequence[SamplingParams] | None = None,
+) -> None:
+    """Refuse, before the model is loaded, prompts that no engine of this model could serve.
+
+    The engine may refuse more of them: its cache may hold less than the model allows.
+
+    Raises:
+        InvalidRequestError: it names the prompt, if there are several, and the field.
+    """
+    longest = config.model.max_position_embeddings
+    if config.max_model_len is not None:
+        longest = min(longest, config.max_model_len)
+    make_requests(
+        prompts,
+        params,
+        request_ids=map(str, itertools.count()),
+        vocab_size=config.model.vocab_size,
+        longest=longest,
+    )
+
+
+def make_requests(
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams | Sequence[SamplingParams] | None,
+    *,
+    request_ids: Iterable[str],
+    vocab_size: int,
+    longest: int,
+) -> list[Request]:
+    """A valid request for each prompt.
+
+    Args:
+        prompts: token ids of each prompt.
+        params: for all prompts alike, or one for each; None: the defaults.
+        request_ids: at least as many as prompts.
+        vocab_size: as for `check_request`.
+        longest: as for `check_request`.
+
+    Raises:
+        InvalidRequestError: it names the prompt, if there are several, and the field.
+    """
+    requests = []
+    each = _params_of_each(prompts, params)
+    for index, (prompt, own, name) in enumerate(zip(prompts, each, request_ids, strict=False)):
+        where = f"prompt {index}: " if len(prompts) > 1 else ""
+        if isinstance(prompt, str | int):
+            message = f"{where}a prompt must be a list of token ids; got {prompt!r}"
+            raise InvalidRequestError(message, "prompt_token_ids")
+        request = Request(request_id=name, prompt_token_ids=list(prompt), sampling=own)
+        try:
+            check_request(request, vocab_size=vocab_size, longest=longest)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{where}{error.message}", error.param) from None
+        requests.append(request)
+    return requests
+
+
+def _params_of_each(
+    prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams] | None
+) -> Sequence[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * len(prompts)
+    if len(params) != len(prompts):
+        raise InvalidRequestError(
+            f"{len(prompts)} prompts, but {len(params)} sampling parameters: give one for all, or "
+            "one for each",
+            "params",
+        )
+    return params
 
 
 def check_request(request: Request, *, vocab_size: int, longest: int) -> None:
