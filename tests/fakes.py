@@ -23,7 +23,7 @@ from rose.config import (
 from rose.core.sequence import sequence_seed
 from rose.core.step import ModelRunnerOutput, NewSequence, ScheduledSequence, SchedulerOutput
 from rose.engine.engine import Engine
-from rose.protocol import Request, SamplingParams, TokenLogprobs
+from rose.protocol import Grammar, Request, SamplingParams, TokenLogprobs
 
 MASK = 2**64 - 1
 EMPTY = 0x243F6A8885A308D3
@@ -151,6 +151,9 @@ class FakeExecutor:
         self.max_model_len = max_model_len
         size = cache.block_size
         self._kv = tuple([0] * (count * size) for count in cache.num_blocks)
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Take any: the ids that come back follow none."""
 
     def submit(self, step: SchedulerOutput) -> FakeHandle:
         assert not self.is_shut_down, "a step after shutdown"

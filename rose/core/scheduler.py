@@ -2,7 +2,8 @@
 
 Continuous batching with chunked prefill. `schedule()` may be called for step N+1 before
 `update()` of step N: a sequence whose newest id is still pending is scheduled all the same, since
-the worker finds the id in its token pool. What cannot be foreseen, a stop token in N, makes one
+the worker finds the id in its token pool. A sequence with a grammar waits for its id, which decides
+what may follow; the others go on meanwhile. What cannot be foreseen, a stop token in N, makes one
 row of N+1 void; `update()` ignores it. Blocks that were freed may be reused at once, because
 steps run in the order in which they are enqueued.
 """
@@ -162,6 +163,9 @@ class Scheduler:
         block_size, used = self.blocks.block_size, 0
         # Preemption removes from the end of the list, never before the sequence at hand.
         for index, sequence in enumerate(running):
+            constrained = sequence.grammar is not None
+            if constrained and sequence.num_pending:
+                continue  # the id on its way decides what may follow
             start = sequence.num_computed
             known_or_pending = len(sequence.token_ids) + sequence.num_pending
             count = known_or_pending - start
@@ -180,9 +184,16 @@ class Scheduler:
                     break
             end = start + count
             samples = end == known_or_pending
+            known_ids = sequence.token_ids[start:] if constrained and samples else None
             append(
                 ScheduledSequence(
-                    sequence.sequence_id, sequence.slot, start, count, samples, new_blocks
+                    sequence.sequence_id,
+                    sequence.slot,
+                    start,
+                    count,
+                    samples,
+                    new_blocks,
+                    known_ids,
                 )
             )
             sequence.num_computed = end
@@ -294,7 +305,11 @@ class Scheduler:
                 continue  # it ended while this step was in flight
             sequence.num_pending -= 1
             first = len(sequence.token_ids) == sequence.num_prompt_tokens
-            reason = sequence.accept(ids)
+            reason: FinishReason | None = FinishReason.ERROR
+            if row.sequence_id in result.failed:
+                ids = []
+            else:
+                reason = sequence.accept(ids)
             output = sequence.output(ids, reason)
             if logprobs:
                 entries = logprobs.get(row.sequence_id)

@@ -8,6 +8,7 @@ from rose.core.step import NewSequence
 from rose.protocol import (
     SEED_LIMIT,
     FinishReason,
+    Grammar,
     Request,
     RequestOutput,
     SamplingParams,
@@ -52,6 +53,7 @@ class Sequence:
         seed: its own.
         stop_token_ids: ids that end it.
         length_limit: prompt and output together never exceed this many tokens.
+        grammar: what its output must follow. Such a sequence runs only when all its ids are known.
         queue_key: its place among others, lowest first; set once, on arrival.
         status: see SequenceStatus; changed through `change_status` only.
         slot: its row of the worker's state, or -1.
@@ -73,6 +75,7 @@ class Sequence:
     seed: int
     stop_token_ids: tuple[int, ...]
     length_limit: int
+    grammar: Grammar | None = None
     queue_key: tuple[int, int, int] = (0, 0, 0)
     status: SequenceStatus = SequenceStatus.WAITING
     slot: int = -1
@@ -106,6 +109,7 @@ class Sequence:
             self.sampling,
             self.seed,
             self.stop_token_ids,
+            self.grammar,
         )
 
     def accept(self, ids: list[int]) -> FinishReason | None:
@@ -224,6 +228,7 @@ def make_sequences(
             seed=sequence_seed(seed, index),
             stop_token_ids=stop_ids,
             length_limit=limit,
+            grammar=request.grammar,
             prompt_logprobs=[None] * (num_prompt - 1) if wanted and index == 0 else None,
         )
         for index in range(sampling.n)

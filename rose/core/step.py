@@ -8,7 +8,7 @@ step N+1 is scheduled: they are in the worker's token pool already, which is all
 
 from dataclasses import dataclass, field
 
-from rose.protocol import SamplingParams, TokenLogprobs
+from rose.protocol import Grammar, SamplingParams, TokenLogprobs
 
 
 @dataclass(slots=True)
@@ -23,6 +23,7 @@ class NewSequence:
         sampling: how to sample.
         seed: the sequence's own seed, drawn from the request's seed and the sequence's index.
         stop_token_ids: all ids that end it (the model's own included, unless ignored).
+        grammar: what its output must follow; None: anything goes.
     """
 
     sequence_id: int
@@ -32,6 +33,7 @@ class NewSequence:
     sampling: SamplingParams
     seed: int
     stop_token_ids: tuple[int, ...]
+    grammar: Grammar | None = None
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class ScheduledSequence:
         new_blocks: for each KV group, blocks that join the sequence's block table at the end of
             those it has; () for a group that gains none. None: no group gains any. Blocks that
             left a sliding window keep their place in the table (and are never read).
+        known_ids: of a sequence with a grammar that samples, and is not new: its ids from `start`
+            on. It runs only when they are all known, since its mask depends on each of them.
     """
 
     sequence_id: int
@@ -56,6 +60,7 @@ class ScheduledSequence:
     num_tokens: int
     samples: bool
     new_blocks: tuple[tuple[int, ...], ...] | None
+    known_ids: list[int] | None = None
 
 
 @dataclass(slots=True)
@@ -86,9 +91,12 @@ class ModelRunnerOutput:
         logprobs: by sequence id, one entry an accepted id, for those that asked.
         prompt_logprobs: by sequence id, for the tokens at positions start+1 ... start+num_tokens
             that belong to the prompt, for those that asked.
+        failed: sequences that cannot go on, since their grammar grew beyond llguidance's limits;
+            what they sampled is void.
     """
 
     step_id: int
     token_ids: list[list[int]]
     logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
+    failed: frozenset[int] = frozenset()

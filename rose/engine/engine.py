@@ -69,6 +69,8 @@ class Engine:
             )
         vocab_size = self._config.model.vocab_size
         check_request(request, vocab_size=vocab_size, longest=self._longest)
+        if request.grammar is not None:
+            self._executor.check_grammar(request.grammar)
         seed = request.sampling.seed
         sequences = make_sequences(
             request,

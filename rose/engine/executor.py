@@ -5,6 +5,7 @@ from typing import Protocol
 
 from rose.config import CacheConfig
 from rose.core.step import ModelRunnerOutput, SchedulerOutput
+from rose.protocol import Grammar
 
 
 class StepHandle(Protocol):
@@ -28,6 +29,14 @@ class Executor(Protocol):
 
     def allocate(self, cache: CacheConfig, max_model_len: int) -> None:
         """Allocate the KV cache and per-slot state; call once, before the first step."""
+        ...
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Compile a grammar that sequences of coming steps follow.
+
+        Raises:
+            InvalidRequestError: it cannot be followed.
+        """
         ...
 
     def submit(self, step: SchedulerOutput) -> StepHandle:

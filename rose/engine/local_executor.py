@@ -6,6 +6,7 @@ from rose.config import CacheConfig, ConfigError, EngineConfig
 from rose.core.mapping import ParallelMapping
 from rose.core.step import SchedulerOutput
 from rose.engine.executor import StepHandle
+from rose.protocol import Grammar
 from rose.worker.model_runner import LogitsObserver
 from rose.worker.worker import Worker
 
@@ -37,6 +38,10 @@ class LocalExecutor:
     def allocate(self, cache: CacheConfig, max_model_len: int) -> None:
         """Allocate the KV cache and per-slot state."""
         self._live().allocate(cache, max_model_len)
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Compile a grammar that sequences of coming steps follow; refuse an unfit one."""
+        self._live().check_grammar(grammar)
 
     def submit(self, step: SchedulerOutput) -> StepHandle:
         """Enqueue a step; on the CPU it has run when this returns."""

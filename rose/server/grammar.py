@@ -16,9 +16,9 @@ from rose.protocol import Grammar, InvalidRequestError
 from rose.server.chat.format import Conversation, FunctionTool, JsonSchema
 from rose.server.chat.harmony_render import NAMESPACE
 
-MAX_FREE_MESSAGES = 8
-"""Messages of analysis and preambles before the one that ends the turn. A bound, so that a model
-that must call cannot put it off for ever."""
+MAX_FREE_MESSAGES = 3
+"""Messages of analysis and preambles before a required call. A model that sees no use in a call
+would put it off for ever."""
 
 # Compact, or with the single spaces that models write; other whitespace costs tokens and may loop.
 _SPACING = {"item_separator": ", ?", "key_separator": ": ?", "whitespace_flexible": False}
@@ -63,7 +63,7 @@ def chat_grammar(
     *,
     layout: Literal["harmony", "text"] = "harmony",
     response_format: Literal["text", "json_object"] | JsonSchema = "text",
-    tool_choice: ToolChoice = ToolChoice(),  # noqa: B008 (frozen)
+    tool_choice: ToolChoice = ToolChoice(),
     strict_tools: Collection[str] = (),
     params: GrammarParams = CHAT_PARAMS,
 ) -> Grammar | None:
@@ -99,10 +99,11 @@ def chat_grammar(
     strict = {tool.name for _, tool in tools if required or tool.name in strict_tools}
     if body is None and not strict:
         return None
+    free = f"free{{0,{MAX_FREE_MESSAGES}}}" if required else "free*"
     endings = [_call(tool, index, params, tool.name in strict) for index, tool in tools]
     if not required:
         endings.insert(0, _final(body))
-    return Grammar(source=_turn(endings))
+    return Grammar(source=_turn(free, endings))
 
 
 def _callable_tools(
@@ -132,10 +133,10 @@ def _callable_tools(
     return tools
 
 
-def _turn(endings: list[str]) -> str:
+def _turn(free: str, endings: list[str]) -> str:
     """A turn, from what follows `<|start|>assistant` in the prompt to its stop token."""
     return (
-        f"start: free{{0,{MAX_FREE_MESSAGES}}} ending\n"
+        f"start: {free} ending\n"
         'free: <|channel|> CHANNEL <|message|> TEXT <|end|> <|start|> "assistant"\n'
         'CHANNEL: "analysis" | "commentary"\n'
         "TEXT: /(?s:.*)/\n"

@@ -11,6 +11,7 @@ from rose.kernels import sampling
 from rose.kernels.paged_kv import LayerKV
 from rose.models.gpt_oss import GptOss
 from rose.worker.forward_batch import BatchBuilder, ForwardBatch
+from rose.worker.grammar import SlotGrammars
 from rose.worker.sampler import Sampler, SlotParams
 from rose.worker.step_result import LogprobRows, PendingStep
 from rose.worker.token_pool import TokenPool
@@ -45,6 +46,7 @@ class ModelRunner:
         params: SlotParams,
         sampler: Sampler,
         decoder: Decoder,
+        grammars: SlotGrammars,
         observer: LogitsObserver | None,
     ) -> None:
         self._model = model
@@ -54,6 +56,7 @@ class ModelRunner:
         self._params = params
         self._sampler = sampler
         self._decoder = decoder
+        self._grammars = grammars
         self._observer = observer
 
     def run(self, step: SchedulerOutput) -> PendingStep:
@@ -63,15 +66,22 @@ class ModelRunner:
         for new in step.new_sequences:
             self._builder.admit(new)
             self._params.admit(new)
+            self._grammars.admit(new)
+        # Before the model, so that they are computed while it runs.
+        masks = self._grammars.start(step)
         batch = self._builder.build(step)
         hidden = self._model(batch.token_ids, batch.positions, batch.attention, self._kv)
         self._show(step, batch, hidden)
         # Before the decoder runs, since the sampled token belongs to no prompt.
         prompt_logprobs = self._prompt_logprobs(step, batch, hidden)
         token_ids = counts = logprobs = None
+        failed: frozenset[int] = frozenset()
         if batch.rows.slots.size:
             logits = self._model.logits(hidden.index_select(0, batch.logits_index))
-            accepted = self._decoder.decode(logits, batch.rows)
+            allowed = logits
+            if masks is not None:
+                allowed, failed = masks.apply(logits)
+            accepted = self._decoder.decode(allowed, batch.rows)
             token_ids, counts = accepted.token_ids, accepted.counts
             self._pool.put(batch.sampled_index, token_ids[:, 0])
             logprobs = self._logprobs(step, batch, logits, token_ids[:, 0])
@@ -81,6 +91,7 @@ class ModelRunner:
             counts=counts,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            failed=failed,
             download=Download(hidden.device),
         )
 

@@ -65,9 +65,11 @@ class PendingStep:
         counts: Tensor | None,
         logprobs: LogprobRows | None,
         prompt_logprobs: list[LogprobRows],
+        failed: frozenset[int],
         download: Download,
     ) -> None:
         self._step_id = step_id
+        self._failed = failed
         self._download = download
         self._token_ids = None if token_ids is None else download.add(token_ids)
         self._counts = None if counts is None else download.add(counts)
@@ -78,7 +80,7 @@ class PendingStep:
     def result(self) -> ModelRunnerOutput:
         """Wait for the step, and for nothing enqueued after it."""
         self._download.wait()
-        output = ModelRunnerOutput(self._step_id, token_ids=self._accepted())
+        output = ModelRunnerOutput(self._step_id, token_ids=self._accepted(), failed=self._failed)
         if self._logprobs is not None:
             self._logprobs.collect(output.logprobs)
         for rows in self._prompt_logprobs:

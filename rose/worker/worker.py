@@ -11,8 +11,10 @@ from rose.decoders.decoder import PlainDecoder
 from rose.models.gpt_oss import GptOss
 from rose.models.layouts import WeightSource
 from rose.models.weights import load_dummy, load_weights
+from rose.protocol import Grammar
 from rose.quant import quant_scheme
 from rose.worker.forward_batch import BatchBuilder
+from rose.worker.grammar import SlotGrammars
 from rose.worker.kv_cache import allocate_kv, block_bytes
 from rose.worker.memory import memory_for
 from rose.worker.model_runner import LogitsObserver, ModelRunner
@@ -67,6 +69,11 @@ class Worker:
             load_dummy(self._model, config.seed)
         else:
             load_weights(self._model, source, config.model)
+        self._grammars = SlotGrammars(
+            config.path / "tokenizer.json",
+            vocab_size=config.model.vocab_size,
+            eos_token_ids=config.model.eos_token_ids,
+        )
         self._runner: ModelRunner | None = None
 
     def kv_bytes(self) -> int:
@@ -111,8 +118,17 @@ class Worker:
             params=params,
             sampler=sampler,
             decoder=PlainDecoder(sampler),
+            grammars=self._grammars,
             observer=self._observer,
         )
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Compile a grammar that sequences of coming steps follow.
+
+        Raises:
+            InvalidRequestError: it cannot be followed.
+        """
+        self._grammars.check(grammar)
 
     @torch.inference_mode()
     def run(self, step: SchedulerOutput) -> PendingStep:
