@@ -2,21 +2,34 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# The torch to install. 2.13.0 from the default index suits CPUs; on a GPU host, name another
-# release with TORCH=..., or an index with TORCH_INDEX=....
-TORCH ?= torch==2.13.0
+# Another torch than the default: TORCH=torch==2.11.0, or TORCH_INDEX=..., the index of its builds.
+# On Linux the default index has CUDA builds for x86-64, which run on a CPU too but take some GB;
+# builds for the CPU alone are at TORCH_INDEX=https://download.pytorch.org/whl/cpu.
+TORCH ?=
 TORCH_INDEX ?=
-MODEL ?= $(if $(wildcard rose/assets/nano/model.safetensors),nano,build/tiny)
+MODEL ?= nano
 HOST ?= 127.0.0.1
 PORT ?= 8000
 STAMP := $(VENV)/.installed
+TORCH_STAMP := $(VENV)/.torch
+TORCH_CHOICE := $(strip $(TORCH) $(TORCH_INDEX))
 
-.PHONY: setup serve test check bench format clean
+.PHONY: setup serve test check bench format clean FORCE
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+# The torch that is there stays until another one is asked for; its stamp holds the last choice.
+ifneq ($(TORCH_CHOICE),)
+ifneq ($(TORCH_CHOICE),$(shell cat $(TORCH_STAMP) 2>/dev/null))
+$(TORCH_STAMP): FORCE
+endif
+endif
+$(TORCH_STAMP):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)"
+	$(BIN)/python -m pip install --quiet $(if $(TORCH_CHOICE),--force-reinstall) \
+		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(or $(TORCH),torch==2.13.0)"
+	echo "$(TORCH_CHOICE)" > $@
+
+$(STAMP): pyproject.toml $(TORCH_STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[engine,dev]'
 	touch $@
 
