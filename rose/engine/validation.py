@@ -107,6 +107,8 @@ def check_request(request: Request, *, vocab_size: int, longest: int) -> None:
     _check_length(len(request.prompt_token_ids), sampling.max_tokens, longest)
     _check_ids(sampling.stop_token_ids, vocab_size, "stop_token_ids")
     _check_ids(sampling.logit_bias, vocab_size, "logit_bias")
+    if request.grammar is not None:
+        _check_no_other_end(sampling)
     if sampling.n > MAX_N:
         raise InvalidRequestError(f"n must be at most {MAX_N}; got {sampling.n}", "n")
     if abs(request.priority) > MAX_PRIORITY:
@@ -121,6 +123,19 @@ def check_request(request: Request, *, vocab_size: int, longest: int) -> None:
     ):
         if count is not None and count > most:
             raise InvalidRequestError(f"{param} must be at most {most}; got {count}", param)
+
+
+def _check_no_other_end(sampling: SamplingParams) -> None:
+    """A grammar alone says where its sequence may end."""
+    if sampling.ignore_eos:
+        raise InvalidRequestError(
+            "ignore_eos does not go with a grammar, which ends with an end token", "ignore_eos"
+        )
+    if sampling.min_tokens:
+        raise InvalidRequestError(
+            "min_tokens does not go with a grammar, which may end sooner: leave it out",
+            "min_tokens",
+        )
 
 
 def _check_prompt(prompt: list[int], vocab_size: int) -> None:
