@@ -11,6 +11,8 @@ from pydantic import BaseModel, ValidationError
 from rose.protocol import InvalidRequestError
 from rose.server import errors
 from rose.server.answering import answer
+from rose.server.chat_completions import make_chat_call
+from rose.server.chat_types import ChatCompletionRequest
 from rose.server.completions import CompletionCall
 from rose.server.detokenize import TextCodec
 from rose.server.engine_client import EngineClient, EngineState
@@ -37,6 +39,13 @@ def create_app(front_end: FrontEnd) -> FastAPI:
     async def completions(request: Request) -> Response:
         body = _parse(CompletionRequest, await read_body(request))
         return await _complete(front_end, request, body)
+
+    @app.post("/v1/chat/completions", openapi_extra=_body_schema(ChatCompletionRequest))
+    async def chat_completions(request: Request) -> Response:
+        raw = await read_body(request)
+        body = _parse(ChatCompletionRequest, raw)
+        call = await make_chat_call(front_end, body, len(raw))
+        return await answer(front_end, request, call, stream=bool(body.stream))
 
     return app
 

@@ -91,11 +91,37 @@ class _NamedFunction(_Part):
     name: str
 
 
-class NamedToolChoice(_Part):
-    """The one function that the model must call."""
-
+class _AllowedTool(_Part):
     type: Literal["function"]
     function: _NamedFunction
+
+
+class AllowedTools(_Part):
+    """Some of the declared functions, and whether one of them must be called."""
+
+    mode: Literal["auto", "required"]
+    tools: list[_AllowedTool]
+
+
+class ToolChoiceField(_Part):
+    """Whether functions may or must be called, and which."""
+
+    type: Literal["none", "auto", "required", "function", "allowed_tools"]
+    function: _NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
+
+
+def _as_choice(choice: object) -> object:
+    return {"type": choice} if isinstance(choice, str) else choice
+
+
+PostedToolChoice = Annotated[
+    ToolChoiceField,
+    BeforeValidator(
+        _as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ToolChoiceField
+    ),
+]
+"""A mode, or an object that names functions."""
 
 
 class JsonSchemaFormat(_Part):
@@ -114,7 +140,6 @@ class ResponseFormat(_Part):
     json_schema: JsonSchemaFormat | None = None
 
 
-ToolMode = Literal["none", "auto", "required"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
@@ -130,7 +155,7 @@ class ChatCompletionRequest(BaseModel):
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     tools: list[Tool] | None = None
-    tool_choice: ToolMode | NamedToolChoice | None = None
+    tool_choice: PostedToolChoice | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     reasoning_effort: Effort | None = None

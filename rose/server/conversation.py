@@ -17,11 +17,11 @@ from rose.server.chat_types import (
     ChatMessage,
     ContentPart,
     Effort,
-    NamedToolChoice,
     ResponseFormat,
     Tool,
-    ToolMode,
+    ToolChoiceField,
 )
+from rose.server.grammar import ToolChoice
 
 EFFORTS: dict[str, ReasoningEffort] = {
     "minimal": "low",
@@ -40,7 +40,7 @@ def conversation_from_chat(
     messages: Sequence[ChatMessage],
     *,
     tools: Sequence[Tool] | None = None,
-    tool_choice: ToolMode | NamedToolChoice | None = None,
+    tool_choice: ToolChoiceField | None = None,
     response_format: ResponseFormat | None = None,
     reasoning_effort: Effort | None = None,
     current_date: str | None = None,
@@ -62,23 +62,21 @@ def conversation_from_chat(
     Raises:
         InvalidRequestError: it names the field at fault.
     """
-    declared = function_tools(tools or (), tool_choice)
+    declared = function_tools(tools or ())
     return Conversation(
         messages=list(_messages(messages)),
-        tools=() if tool_choice == "none" else declared,
+        tools=() if tool_choice is not None and tool_choice.type == "none" else declared,
         response_schema=response_schema(response_format),
         reasoning_effort=effort_of(reasoning_effort),
         current_date=current_date or datetime.datetime.now(datetime.UTC).date().isoformat(),
     )
 
 
-def function_tools(
-    tools: Sequence[Tool], tool_choice: ToolMode | NamedToolChoice | None
-) -> list[FunctionTool]:
+def function_tools(tools: Sequence[Tool]) -> list[FunctionTool]:
     """The declared functions.
 
     Raises:
-        InvalidRequestError: two have the same name, or the choice is none of them.
+        InvalidRequestError: two have the same name.
     """
     declared: dict[str, FunctionTool] = {}
     for number, tool in enumerate(tools):
@@ -86,22 +84,39 @@ def function_tools(
         if function.name in declared:
             raise InvalidRequestError(
                 f"two tools are named {function.name!r}: rename one",
-                f"tools.{number}.function.name",
+                f"tools[{number}].function.name",
             )
         declared[function.name] = FunctionTool(
             name=function.name,
             description=function.description or "",
             parameters=function.parameters,
         )
-    if tool_choice == "required" and not declared:
-        raise InvalidRequestError("tool_choice required needs tools; got none", "tool_choice")
-    if isinstance(tool_choice, NamedToolChoice) and tool_choice.function.name not in declared:
-        raise InvalidRequestError(
-            f"tool_choice names {tool_choice.function.name!r}, which is not among tools: "
-            f"{', '.join(declared) or 'there are none'}",
-            "tool_choice",
-        )
     return list(declared.values())
+
+
+def tool_choice_of(posted: ToolChoiceField | None) -> ToolChoice:
+    """Which functions may or must be called.
+
+    Raises:
+        InvalidRequestError: the choice names no function, though its type says so.
+    """
+    if posted is None:
+        return ToolChoice()
+    if posted.type == "function":
+        if posted.function is None:
+            raise InvalidRequestError(
+                "tool_choice of type function needs function, with its name", "tool_choice.function"
+            )
+        return ToolChoice("required", (posted.function.name,))
+    if posted.type == "allowed_tools":
+        allowed = posted.allowed_tools
+        if allowed is None:
+            raise InvalidRequestError(
+                "tool_choice of type allowed_tools needs allowed_tools, with mode and tools",
+                "tool_choice.allowed_tools",
+            )
+        return ToolChoice(allowed.mode, tuple(tool.function.name for tool in allowed.tools))
+    return ToolChoice(posted.type)
 
 
 def response_schema(response_format: ResponseFormat | None) -> ResponseSchema | None:
@@ -145,7 +160,7 @@ def effort_of(effort: Effort | None) -> ReasoningEffort:
 def _messages(messages: Sequence[ChatMessage]) -> Iterator[Message]:
     called: dict[str, str] = {}
     for number, message in enumerate(messages):
-        where = f"messages.{number}"
+        where = f"messages[{number}]"
         if message.role == "assistant":
             called.update({call.id: call.function.name for call in message.tool_calls or ()})
             yield from _assistant(message, where)
@@ -197,7 +212,7 @@ def _required_text(message: ChatMessage, where: str) -> str:
 
 
 def _text(parts: Sequence[ContentPart], where: str) -> str:
-    return "".join(_part_text(part, f"{where}.{number}") for number, part in enumerate(parts))
+    return "".join(_part_text(part, f"{where}[{number}]") for number, part in enumerate(parts))
 
 
 def _part_text(part: ContentPart, where: str) -> str:

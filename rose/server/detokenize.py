@@ -122,6 +122,10 @@ class TextCodec:
         """Bytes of each id; those of special tokens are empty if they are skipped."""
         return self._text_bytes if skip_special_tokens else self._all_bytes
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """Bytes of one token; of a special one, its name."""
+        return _lookup(self._all_bytes, token_id)
+
     def token_name(self, token_id: int) -> str:
         r"""One token as a string of its own, for logprobs.
 

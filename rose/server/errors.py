@@ -80,7 +80,8 @@ def from_exception(error: Exception) -> ApiError:
 def from_validation(error: ValidationError) -> ApiError:
     """The first thing that is wrong with a body."""
     first = error.errors(include_url=False, include_input=True)[0]
-    field = ".".join(str(part) for part in first["loc"])
+    field = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"])
+    field = field.removeprefix(".")
     if first["type"] == "extra_forbidden":
         return ApiError(
             400, f"unknown field {field!r}: leave it out", param=field, code="unknown_field"

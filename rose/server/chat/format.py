@@ -122,9 +122,15 @@ class Parser(Protocol):
 
 
 class ChatFormat(Protocol):
-    """One way to lay out conversations for a model."""
+    """One way to lay out conversations for a model.
+
+    Attributes:
+        stop_token_ids: each ends a turn.
+        layout: of what the model writes, for grammars: Harmony's, or text without headers.
+    """
 
     stop_token_ids: tuple[int, ...]
+    layout: Literal["harmony", "text"]
 
     def render(self, conversation: Conversation) -> list[int]:
         """The prompt, up to where the assistant's turn begins.

@@ -1,5 +1,7 @@
 """Harmony, the format of gpt-oss: what others import."""
 
+from typing import Literal
+
 from rose.server.chat.format import Conversation
 from rose.server.chat.harmony_parser import HarmonyParser, HarmonyVocabulary
 from rose.server.chat.harmony_pieces import (
@@ -33,6 +35,8 @@ class HarmonyFormat:
     Raises:
         HarmonyVocabularyError: it lacks special tokens of Harmony.
     """
+
+    layout: Literal["harmony", "text"] = "harmony"
 
     def __init__(self, codec: TextCodec) -> None:
         self._codec = codec

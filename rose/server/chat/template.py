@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
@@ -60,6 +60,8 @@ class TemplateFormat:
     Raises:
         ChatTemplateError: the source is no template.
     """
+
+    layout: Literal["harmony", "text"] = "text"
 
     def __init__(self, template: str, codec: TextCodec, special_names: dict[str, str]) -> None:
         self._codec = codec
