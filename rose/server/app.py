@@ -20,6 +20,7 @@ from rose.server.front_end import LONG_TEXT, FrontEnd
 from rose.server.http import read_body
 from rose.server.metrics import CONTENT_TYPE
 from rose.server.openai_types import CompletionRequest, Prompt
+from rose.server.responses.routes import responses_router
 from rose.version import __version__
 
 __all__ = ["FrontEnd", "create_app"]
@@ -47,6 +48,7 @@ def create_app(front_end: FrontEnd) -> FastAPI:
         call = await make_chat_call(front_end, body, len(raw))
         return await answer(front_end, request, call, stream=bool(body.stream))
 
+    app.include_router(responses_router(front_end))
     return app
 
 

@@ -1,0 +1,238 @@
+"""POST /v1/responses: one response, the engine request it makes and what comes of it."""
+
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from rose.protocol import EngineDeadError, FinishReason, Request, RequestOutput
+from rose.server.chat.format import Conversation, FunctionTool, Message
+from rose.server.chat_turn import Turn
+from rose.server.errors import ApiError
+from rose.server.front_end import FrontEnd, render
+from rose.server.grammar import RESPONSES_PARAMS, chat_grammar
+from rose.server.responses.items import Item, messages_of, new_id, size_of
+from rose.server.responses.output import EventNumbers, OutputWriter
+from rose.server.responses.parts import (
+    callable_tools,
+    grammar_choice,
+    grammar_format,
+    response_schema,
+)
+from rose.server.responses.request import ResponseRequest
+from rose.server.responses.response_object import ResponseObject, ResponseStatus, Usage
+from rose.server.responses.store import StoredResponse
+
+_FAILURE_CODE = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
+
+
+async def make_response_call(
+    front_end: FrontEnd,
+    body: ResponseRequest,
+    items: Sequence[Item],
+    keep: Callable[[str, StoredResponse], None],
+) -> "ResponseCall":
+    """The call that a checked body asks for.
+
+    Args:
+        front_end: of this server.
+        body: what the client posted.
+        items: all that the model is given: its input, after what it continues.
+        keep: takes the response, with its id, when it has ended.
+
+    Raises:
+        InvalidRequestError: the body asks for what cannot be; it names the field.
+        ApiError: the model takes no chats.
+    """
+    chat_format, codec = await front_end.chat()
+    conversation = _conversation(body, items)
+    grammar = chat_grammar(
+        conversation,
+        layout=chat_format.layout,
+        response_format=grammar_format(body.text_format()),
+        tool_choice=grammar_choice(body.choice()),
+        strict_tools=[tool.name for tool in body.functions() if tool.strict],
+        params=RESPONSES_PARAMS,
+    )
+    size = sum(map(size_of, items)) + len(body.instructions or "")
+    request = Request(
+        request_id=new_id("resp"),
+        prompt_token_ids=await render(chat_format, conversation, size=size, field="input"),
+        sampling=body.sampling(chat_format.stop_token_ids),
+        priority=body.priority or 0,
+        grammar=grammar,
+    )
+    turn = Turn(
+        chat_format.parser(conversation),
+        stop_token_ids=chat_format.stop_token_ids,
+        control_ids=codec.special_token_ids(),
+        parallel_calls=body.parallel_tool_calls is not False,
+    )
+    return ResponseCall(body, request, turn, items, keep)
+
+
+def _conversation(body: ResponseRequest, items: Sequence[Item]) -> Conversation:
+    instructions = [body.instructions] if body.instructions else []
+    messages = [Message(role="developer", content=text) for text in instructions]
+    return Conversation(
+        messages=[*messages, *messages_of(items)],
+        tools=[
+            FunctionTool(
+                name=tool.name, description=tool.description or "", parameters=tool.parameters
+            )
+            for tool in callable_tools(body.functions(), body.choice())
+        ],
+        response_schema=response_schema(body.text_format()),
+        reasoning_effort=body.effort(),
+        current_date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+    )
+
+
+class ResponseCall:
+    """Turns the outputs of a response's engine request into its object or its events.
+
+    Args:
+        body: what the client posted, checked.
+        request: to submit to the engine; its id is the response's.
+        turn: reads the outputs.
+        items: all that the model is given.
+        keep: takes the response when it has ended, unless the client wants it forgotten.
+
+    Attributes:
+        id: of the response.
+        requests: the one request.
+        prompt_field: the field that the prompt comes from.
+        input_items: all that the model is given.
+    """
+
+    prompt_field = "input"
+
+    def __init__(
+        self,
+        body: ResponseRequest,
+        request: Request,
+        turn: Turn,
+        items: Sequence[Item],
+        keep: Callable[[str, StoredResponse], None],
+    ) -> None:
+        self.id = request.request_id
+        self.requests = [request]
+        self.input_items = items
+        self._background = bool(body.background)
+        self._keep = keep if body.stores() else None
+        self._object = ResponseObject(self.id, body)
+        self._turn = turn
+        self._numbers = EventNumbers()
+        self._writer = OutputWriter(self._numbers)
+        self._prompt_tokens = len(request.prompt_token_ids)
+        self._cached_tokens = 0
+        self._finish_reason: str | None = None
+        self._cut_short: list[tuple[str, int]] = []
+        self._begun = False
+
+    def collect(self, outputs: Sequence[RequestOutput]) -> None:
+        """Take outputs of an answer that is not streamed."""
+        self._feed(outputs)
+
+    def events(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """Take outputs of a streamed answer; the events that they make, if any."""
+        opening = b"" if self._begun else self._opening_events()
+        return opening + self._feed(outputs)
+
+    def take_cut_short(self) -> list[tuple[str, int]]:
+        """Sequences (request id, index) that need to run no further, since the last call."""
+        cut_short, self._cut_short = self._cut_short, []
+        return cut_short
+
+    def _feed(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """Events of what the model wrote.
+
+        Raises:
+            EngineDeadError: the engine gave up the sequence.
+        """
+        events: list[bytes] = []
+        for output in outputs:
+            if output.finish_reason is FinishReason.ERROR:
+                raise EngineDeadError("the engine failed to run this request")
+            self._cached_tokens = max(self._cached_tokens, output.num_cached_tokens)
+            new = self._turn.feed(output)
+            events += [self._writer.feed(delta) for delta in new.deltas]
+            self._finish_reason = new.finish_reason or self._finish_reason
+            if self._turn.finished and output.finish_reason is None:
+                self._cut_short.append((output.request_id, output.index))
+        return b"".join(events)
+
+    def _opening_events(self) -> bytes:
+        self._begun = True
+        beginning = msgspec.Raw(self.in_progress())
+        return b"".join(
+            self._numbers.event(f"response.{kind}", {"response": beginning})
+            for kind in ("created", "in_progress")
+        )
+
+    def in_progress(self) -> bytes:
+        """The response object while the model writes: the items that are whole."""
+        return self._object.encode("in_progress", self._writer.items)
+
+    def whole(self) -> bytes:
+        """The response object, once all outputs are collected."""
+        return self._end().body
+
+    def closing_events(self) -> bytes:
+        """The end of a stream."""
+        end = self._end()
+        return end.events + self._last_event(end)
+
+    def failure_event(self, error: ApiError) -> bytes:
+        """The end of a stream that failed."""
+        end = self.fail(error)
+        opening = b"" if self._begun else self._opening_events()
+        return opening + end.events + self._last_event(end)
+
+    def fail(self, error: ApiError) -> "Ending":
+        """End it with an error."""
+        code = _FAILURE_CODE.get(error.status, "server_error")
+        return self._finish("failed", {"code": code, "message": error.message})
+
+    def cancel(self) -> bytes:
+        """End it where it is; the response object."""
+        return self._finish("cancelled").body
+
+    def _end(self) -> "Ending":
+        cut = self._finish_reason != "stop" and self._finish_reason != "tool_calls"
+        return self._finish("incomplete" if cut else "completed")
+
+    def _finish(self, status: ResponseStatus, error: dict[str, str] | None = None) -> "Ending":
+        events = self._writer.end("completed" if status == "completed" else "incomplete")
+        usage = Usage(
+            self._prompt_tokens,
+            self._cached_tokens,
+            self._turn.num_tokens,
+            self._turn.num_reasoning_tokens,
+        )
+        body = self._object.encode(status, self._writer.items, usage=usage, error=error)
+        if self._keep is not None:
+            self._keep(
+                self.id,
+                StoredResponse(body, self.input_items, self._writer.items, self._background),
+            )
+        return Ending(status, body, events)
+
+    def _last_event(self, end: "Ending") -> bytes:
+        return self._numbers.event(f"response.{end.status}", {"response": msgspec.Raw(end.body)})
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a response ended.
+
+    Attributes:
+        status: as the object has it, and the last event's name.
+        body: the response object.
+        events: of the item that was open.
+    """
+
+    status: ResponseStatus
+    body: bytes
+    events: bytes = field(default=b"")

@@ -1,0 +1,95 @@
+"""Responses that are kept in memory, within bounds."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rose.server.responses.items import Item, size_of
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """How much is kept.
+
+    Attributes:
+        max_responses: at most so many.
+        max_bytes: of all together, about.
+        ttl_s: seconds that a response is kept after it ended.
+    """
+
+    max_responses: int = 10_000
+    max_bytes: int = 256 * 2**20
+    ttl_s: float = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response that has ended.
+
+    Attributes:
+        body: the response object, as JSON.
+        input_items: all that the model was given, of the responses that it continues too.
+        output: what it wrote.
+        background: whether it ran in the background.
+    """
+
+    body: bytes
+    input_items: Sequence[Item]
+    output: Sequence[Item]
+    background: bool
+
+    def size(self) -> int:
+        """About how many bytes it takes, alone: items that others share are counted again."""
+        items = sum(map(size_of, self.input_items)) + sum(map(size_of, self.output))
+        return len(self.body) + items
+
+
+class ResponseStore:
+    """Keeps responses by id. The oldest go first when there are too many.
+
+    Args:
+        limits: how much is kept.
+        now: a clock, in seconds.
+    """
+
+    def __init__(
+        self, limits: StoreLimits | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limits = limits or StoreLimits()
+        self._now = now
+        # (when it was stored, its size, the response), oldest first
+        self._kept: OrderedDict[str, tuple[float, int, StoredResponse]] = OrderedDict()
+        self._bytes = 0
+
+    def put(self, response_id: str, response: StoredResponse) -> None:
+        """Keep a response, unless it is too large by itself."""
+        self.delete(response_id)
+        size = response.size()
+        self._kept[response_id] = (self._now(), size, response)
+        self._bytes += size
+        self._drop_old()
+
+    def get(self, response_id: str) -> StoredResponse | None:
+        """A response; None: there is none of this id, or no longer."""
+        self._drop_old()
+        entry = self._kept.get(response_id)
+        return entry[2] if entry else None
+
+    def delete(self, response_id: str) -> bool:
+        """Forget a response; whether it was there."""
+        self._drop_old()
+        entry = self._kept.pop(response_id, None)
+        if entry is not None:
+            self._bytes -= entry[1]
+        return entry is not None
+
+    def _drop_old(self) -> None:
+        limits = self._limits
+        while self._kept:
+            stored_at, size, _ = next(iter(self._kept.values()))
+            fits = len(self._kept) <= limits.max_responses and self._bytes <= limits.max_bytes
+            if fits and self._now() - stored_at < limits.ttl_s:
+                return
+            self._kept.popitem(last=False)
+            self._bytes -= size
