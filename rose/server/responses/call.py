@@ -2,7 +2,6 @@
 
 import datetime
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -130,46 +129,55 @@ class ResponseCall:
         self._finish_reason: str | None = None
         self._cut_short: list[tuple[str, int]] = []
         self._begun = False
+        self._unsent: list[bytes] = []  # events
 
     def collect(self, outputs: Sequence[RequestOutput]) -> None:
         """Take outputs of an answer that is not streamed."""
         self._feed(outputs)
+        self._unsent.clear()
 
     def events(self, outputs: Sequence[RequestOutput]) -> bytes:
         """Take outputs of a streamed answer; the events that they make, if any."""
-        opening = b"" if self._begun else self._opening_events()
-        return opening + self._feed(outputs)
+        self._begin()
+        self._feed(outputs)
+        return self._take_events()
 
     def take_cut_short(self) -> list[tuple[str, int]]:
         """Sequences (request id, index) that need to run no further, since the last call."""
         cut_short, self._cut_short = self._cut_short, []
         return cut_short
 
-    def _feed(self, outputs: Sequence[RequestOutput]) -> bytes:
-        """Events of what the model wrote.
+    def _feed(self, outputs: Sequence[RequestOutput]) -> None:
+        """Read what the model wrote.
 
         Raises:
-            EngineDeadError: the engine gave up the sequence.
+            EngineDeadError: the engine gave up the sequence; what came before it is read.
         """
-        events: list[bytes] = []
         for output in outputs:
             if output.finish_reason is FinishReason.ERROR:
                 raise EngineDeadError("the engine failed to run this request")
             self._cached_tokens = max(self._cached_tokens, output.num_cached_tokens)
             new = self._turn.feed(output)
-            events += [self._writer.feed(delta) for delta in new.deltas]
+            self._unsent += [self._writer.feed(delta) for delta in new.deltas]
             self._finish_reason = new.finish_reason or self._finish_reason
             if self._turn.finished and output.finish_reason is None:
                 self._cut_short.append((output.request_id, output.index))
-        return b"".join(events)
 
-    def _opening_events(self) -> bytes:
-        self._begun = True
-        beginning = msgspec.Raw(self.in_progress())
-        return b"".join(
-            self._numbers.event(f"response.{kind}", {"response": beginning})
-            for kind in ("created", "in_progress")
-        )
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._tell("created", self.in_progress())
+            self._tell("in_progress", self.in_progress())
+
+    def _tell(self, what: str, body: bytes) -> None:
+        """An event about the whole response."""
+        fields = {"response": msgspec.Raw(body)}
+        self._unsent.append(self._numbers.event(f"response.{what}", fields))
+
+    def _take_events(self) -> bytes:
+        events = b"".join(self._unsent)
+        self._unsent.clear()
+        return events
 
     def in_progress(self) -> bytes:
         """The response object while the model writes: the items that are whole."""
@@ -177,34 +185,33 @@ class ResponseCall:
 
     def whole(self) -> bytes:
         """The response object, once all outputs are collected."""
-        return self._end().body
+        cut = self._finish_reason not in ("stop", "tool_calls")
+        return self._end("incomplete" if cut else "completed")
 
     def closing_events(self) -> bytes:
         """The end of a stream."""
-        end = self._end()
-        return end.events + self._last_event(end)
+        self.whole()
+        return self._take_events()
 
     def failure_event(self, error: ApiError) -> bytes:
         """The end of a stream that failed."""
-        end = self.fail(error)
-        opening = b"" if self._begun else self._opening_events()
-        return opening + end.events + self._last_event(end)
+        self._begin()
+        self.fail(error)
+        return self._take_events()
 
-    def fail(self, error: ApiError) -> "Ending":
+    def fail(self, error: ApiError) -> None:
         """End it with an error."""
         code = _FAILURE_CODE.get(error.status, "server_error")
-        return self._finish("failed", {"code": code, "message": error.message})
+        self._end("failed", {"code": code, "message": error.message})
 
-    def cancel(self) -> bytes:
-        """End it where it is; the response object."""
-        return self._finish("cancelled").body
+    def cancel(self) -> None:
+        """End it where it is."""
+        self._end("cancelled")
 
-    def _end(self) -> "Ending":
-        cut = self._finish_reason != "stop" and self._finish_reason != "tool_calls"
-        return self._finish("incomplete" if cut else "completed")
-
-    def _finish(self, status: ResponseStatus, error: dict[str, str] | None = None) -> "Ending":
-        events = self._writer.end("completed" if status == "completed" else "incomplete")
+    def _end(self, status: ResponseStatus, error: dict[str, str] | None = None) -> bytes:
+        self._unsent.append(
+            self._writer.end("completed" if status == "completed" else "incomplete")
+        )
         usage = Usage(
             self._prompt_tokens,
             self._cached_tokens,
@@ -213,26 +220,7 @@ class ResponseCall:
         )
         body = self._object.encode(status, self._writer.items, usage=usage, error=error)
         if self._keep is not None:
-            self._keep(
-                self.id,
-                StoredResponse(body, self.input_items, self._writer.items, self._background),
-            )
-        return Ending(status, body, events)
-
-    def _last_event(self, end: "Ending") -> bytes:
-        return self._numbers.event(f"response.{end.status}", {"response": msgspec.Raw(end.body)})
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a response ended.
-
-    Attributes:
-        status: as the object has it, and the last event's name.
-        body: the response object.
-        events: of the item that was open.
-    """
-
-    status: ResponseStatus
-    body: bytes
-    events: bytes = field(default=b"")
+            output = self._writer.items
+            self._keep(self.id, StoredResponse(body, self.input_items, output, self._background))
+        self._tell(status, body)
+        return body

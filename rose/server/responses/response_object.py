@@ -7,7 +7,6 @@ from typing import Literal
 
 import msgspec
 
-from rose.protocol import InvalidRequestError
 from rose.server.responses.items import Item
 from rose.server.responses.request import ResponseRequest
 
@@ -47,9 +46,6 @@ class ResponseObject:
     Args:
         response_id: its id.
         body: what the client posted, checked.
-
-    Raises:
-        InvalidRequestError: the body holds a number that JSON cannot be relied on to carry.
     """
 
     def __init__(self, response_id: str, body: ResponseRequest) -> None:
@@ -61,12 +57,7 @@ class ResponseObject:
             "model": body.model,
             **_settings(body),
         }
-        try:
-            self._head = msgspec.json.encode(fields)[:-1]  # the rest follows
-        except OverflowError:
-            raise InvalidRequestError(
-                "a number in the body is too large: it must fit into 64 bits"
-            ) from None
+        self._head = msgspec.json.encode(fields)[:-1]  # the rest follows
 
     def encode(
         self,
