@@ -20,6 +20,7 @@ from rose.server.front_end import LONG_TEXT, FrontEnd
 from rose.server.http import read_body
 from rose.server.metrics import CONTENT_TYPE
 from rose.server.openai_types import CompletionRequest, Prompt
+from rose.server.openapi import describe_bodies, json_body
 from rose.server.responses.routes import responses_router
 from rose.version import __version__
 
@@ -36,12 +37,12 @@ def create_app(front_end: FrontEnd) -> FastAPI:
 
     # Bodies are parsed here and not by the framework: in one pass from bytes, whatever the
     # content type says.
-    @app.post("/v1/completions", openapi_extra=_body_schema(CompletionRequest))
+    @app.post("/v1/completions", openapi_extra=json_body(CompletionRequest))
     async def completions(request: Request) -> Response:
         body = _parse(CompletionRequest, await read_body(request))
         return await _complete(front_end, request, body)
 
-    @app.post("/v1/chat/completions", openapi_extra=_body_schema(ChatCompletionRequest))
+    @app.post("/v1/chat/completions", openapi_extra=json_body(ChatCompletionRequest))
     async def chat_completions(request: Request) -> Response:
         raw = await read_body(request)
         body = _parse(ChatCompletionRequest, raw)
@@ -49,13 +50,15 @@ def create_app(front_end: FrontEnd) -> FastAPI:
         return await answer(front_end, request, call, stream=bool(body.stream))
 
     app.include_router(responses_router(front_end))
+    describe_bodies(app)
     return app
 
 
 def _add_plain_routes(app: FastAPI, front_end: FrontEnd) -> None:
     """Those that ask the engine for nothing."""
 
-    @app.api_route("/health", methods=["GET", "HEAD"])
+    @app.head("/health", include_in_schema=False)
+    @app.get("/health")
     async def health() -> Response:
         return _health(front_end.client)
 
@@ -71,11 +74,6 @@ def _add_plain_routes(app: FastAPI, front_end: FrontEnd) -> None:
     async def model(name: str) -> Response:
         front_end.require_model(name)
         return _json(_model(front_end))
-
-
-def _body_schema(kind: type[BaseModel]) -> dict[str, object]:
-    content = {"application/json": {"schema": kind.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
 
 
 def _parse(kind: type[Body], raw: bytes) -> Body:
