@@ -19,7 +19,7 @@ from rose.server.responses.parts import (
     grammar_format,
     response_schema,
 )
-from rose.server.responses.request import ResponseRequest
+from rose.server.responses.request import ResponseRequest, Wanted
 from rose.server.responses.response_object import ResponseObject, ResponseStatus, Usage
 from rose.server.responses.store import StoredResponse
 
@@ -45,13 +45,14 @@ async def make_response_call(
         ApiError: the model takes no chats.
     """
     chat_format, codec = await front_end.chat()
-    conversation = _conversation(body, items)
+    wanted = body.wanted()
+    conversation = _conversation(body.instructions, wanted, items)
     grammar = chat_grammar(
         conversation,
         layout=chat_format.layout,
-        response_format=grammar_format(body.text_format()),
-        tool_choice=grammar_choice(body.choice()),
-        strict_tools=[tool.name for tool in body.functions() if tool.strict],
+        response_format=grammar_format(wanted.text_format),
+        tool_choice=grammar_choice(wanted.tool_choice),
+        strict_tools=[tool.name for tool in wanted.tools if tool.strict],
         params=RESPONSES_PARAMS,
     )
     size = sum(map(size_of, items)) + len(body.instructions or "")
@@ -68,22 +69,22 @@ async def make_response_call(
         control_ids=codec.special_token_ids(),
         parallel_calls=body.parallel_tool_calls is not False,
     )
-    return ResponseCall(body, request, turn, items, keep)
+    response = ResponseObject(request.request_id, body, wanted)
+    return ResponseCall(response, request, turn, items, keep if body.stores() else None)
 
 
-def _conversation(body: ResponseRequest, items: Sequence[Item]) -> Conversation:
-    instructions = [body.instructions] if body.instructions else []
-    messages = [Message(role="developer", content=text) for text in instructions]
+def _conversation(instructions: str | None, wanted: Wanted, items: Sequence[Item]) -> Conversation:
+    messages = [Message(role="developer", content=instructions)] if instructions else []
     return Conversation(
         messages=[*messages, *messages_of(items)],
         tools=[
             FunctionTool(
                 name=tool.name, description=tool.description or "", parameters=tool.parameters
             )
-            for tool in callable_tools(body.functions(), body.choice())
+            for tool in callable_tools(wanted.tools, wanted.tool_choice)
         ],
-        response_schema=response_schema(body.text_format()),
-        reasoning_effort=body.effort(),
+        response_schema=response_schema(wanted.text_format),
+        reasoning_effort=wanted.effort,
         current_date=datetime.datetime.now(datetime.UTC).date().isoformat(),
     )
 
@@ -92,11 +93,11 @@ class ResponseCall:
     """Turns the outputs of a response's engine request into its object or its events.
 
     Args:
-        body: what the client posted, checked.
+        response: the object to be.
         request: to submit to the engine; its id is the response's.
         turn: reads the outputs.
         items: all that the model is given.
-        keep: takes the response when it has ended, unless the client wants it forgotten.
+        keep: takes the response when it has ended; None: the client wants it forgotten.
 
     Attributes:
         id: of the response.
@@ -109,18 +110,17 @@ class ResponseCall:
 
     def __init__(
         self,
-        body: ResponseRequest,
+        response: ResponseObject,
         request: Request,
         turn: Turn,
         items: Sequence[Item],
-        keep: Callable[[str, StoredResponse], None],
+        keep: Callable[[str, StoredResponse], None] | None,
     ) -> None:
         self.id = request.request_id
         self.requests = [request]
         self.input_items = items
-        self._background = bool(body.background)
-        self._keep = keep if body.stores() else None
-        self._object = ResponseObject(self.id, body)
+        self._keep = keep
+        self._object = response
         self._turn = turn
         self._numbers = EventNumbers()
         self._writer = OutputWriter(self._numbers)
@@ -221,6 +221,8 @@ class ResponseCall:
         body = self._object.encode(status, self._writer.items, usage=usage, error=error)
         if self._keep is not None:
             output = self._writer.items
-            self._keep(self.id, StoredResponse(body, self.input_items, output, self._background))
+            self._keep(
+                self.id, StoredResponse(body, self.input_items, output, self._object.background)
+            )
         self._tell(status, body)
         return body

@@ -1,7 +1,7 @@
 """Items: what goes into and comes out of a response, as clients see it and as the model does."""
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -114,12 +114,15 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(24)}"
 
 
-def read_input(posted: object, before: Sequence[Item]) -> list[Item]:
+def read_input(
+    posted: object, before: Sequence[Item], find: Callable[[str], Item | None]
+) -> list[Item]:
     """The items of a posted `input`, each with an id.
 
     Args:
         posted: a string or a list of items; None: nothing.
         before: the items of the responses that it continues.
+        find: the kept item that an `item_reference` names, if any.
 
     Raises:
         InvalidRequestError: it is something else, or an item is wrong; it names the field.
@@ -137,7 +140,7 @@ def read_input(posted: object, before: Sequence[Item]) -> list[Item]:
     items: list[Item] = []
     calls = {item.call_id for item in before if isinstance(item, CallItem)}
     for number, fields in enumerate(posted):
-        item = _read_item(fields, f"input[{number}]")
+        item = _read_item(fields, f"input[{number}]", find)
         if isinstance(item, CallItem):
             calls.add(item.call_id)
         elif isinstance(item, CallOutputItem) and item.call_id not in calls:
@@ -150,10 +153,12 @@ def read_input(posted: object, before: Sequence[Item]) -> list[Item]:
     return items
 
 
-def _read_item(fields: object, where: str) -> Item:
+def _read_item(fields: object, where: str, find: Callable[[str], Item | None]) -> Item:
     if not isinstance(fields, dict):
         raise InvalidRequestError(f"{where} must be an object; got {shown(fields)}", where)
     kind = fields.get("type") or "message"
+    if kind == "item_reference":
+        return _referred(fields.get("id"), where, find)
     model = _KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
         wanted = ", ".join(_KINDS)
@@ -169,6 +174,16 @@ def _read_item(fields: object, where: str) -> Item:
         only_text = "; only text is supported" if param.endswith(".type") else ""
         raise InvalidRequestError(f"{param}: {message}{only_text}", param) from None
     return _completed(item)
+
+
+def _referred(item_id: object, where: str, find: Callable[[str], Item | None]) -> Item:
+    found = find(item_id) if isinstance(item_id, str) else None
+    if found is None:
+        raise InvalidRequestError(
+            f"{where}.id: no item {shown(item_id)} is kept here: send the item itself",
+            f"{where}.id",
+        )
+    return found
 
 
 def _completed(item: Item) -> Item:

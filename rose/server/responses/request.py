@@ -1,6 +1,7 @@
 """What clients post to /v1/responses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -145,45 +146,19 @@ class ResponseRequest(BaseModel):
                 )
         _check_metadata(self.metadata or {})
 
-    def effort(self) -> ReasoningEffort:
-        """How much the model is to think.
+    def wanted(self) -> "Wanted":
+        """What its objects say.
 
         Raises:
-            InvalidRequestError: the model knows no such effort.
+            InvalidRequestError: one is none of the forms; it names the field.
         """
-        effort = self.reasoning.effort if self.reasoning else None
-        if effort is None:
-            return "medium"
-        if effort not in EFFORTS:
-            raise InvalidRequestError(
-                f"reasoning.effort must be one of {', '.join(EFFORTS)}; got {shown(effort)}",
-                "reasoning.effort",
-            )
-        return EFFORTS[effort]
-
-    def functions(self) -> list[FunctionDefinition]:
-        """The tools.
-
-        Raises:
-            InvalidRequestError: one is no function, or two have one name.
-        """
-        return read_tools(self.tools or [])
-
-    def choice(self) -> ToolChoice:
-        """Which tools the model may or must call.
-
-        Raises:
-            InvalidRequestError: it is none of the forms, or names a tool that is not there.
-        """
-        return read_tool_choice(self.tool_choice, self.functions())
-
-    def text_format(self) -> TextFormat:
-        """What the final message is to look like.
-
-        Raises:
-            InvalidRequestError: it is none of the forms.
-        """
-        return read_text_format(self.text.format if self.text else None)
+        tools = read_tools(self.tools or [])
+        return Wanted(
+            tools=tools,
+            tool_choice=read_tool_choice(self.tool_choice, tools),
+            text_format=read_text_format(self.text.format if self.text else None),
+            effort=_effort(self.reasoning.effort if self.reasoning else None),
+        )
 
     def sampling(self, stop_token_ids: tuple[int, ...]) -> SamplingParams:
         """The parameters of the engine's request.
@@ -203,6 +178,23 @@ class ResponseRequest(BaseModel):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a body says of how to answer.
+
+    Attributes:
+        tools: functions that may be called.
+        tool_choice: which of them may or must be.
+        text_format: what the final message is to look like.
+        effort: how much the model is to think.
+    """
+
+    tools: Sequence[FunctionDefinition]
+    tool_choice: ToolChoice
+    text_format: TextFormat
+    effort: ReasoningEffort
+
+
 _PASSED_ON = (
     "temperature",
     "top_p",
@@ -219,6 +211,17 @@ _INSTEAD = {
     "prompt": "send instructions and input",
     "top_logprobs": "leave it out; /v1/chat/completions has log-probabilities",
 }
+
+
+def _effort(effort: str | None) -> ReasoningEffort:
+    if effort is None:
+        return "medium"
+    if effort not in EFFORTS:
+        raise InvalidRequestError(
+            f"reasoning.effort must be one of {', '.join(EFFORTS)}; got {shown(effort)}",
+            "reasoning.effort",
+        )
+    return EFFORTS[effort]
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from rose.server.responses.items import Item
-from rose.server.responses.request import ResponseRequest
+from rose.server.responses.request import ResponseRequest, Wanted
 
 ResponseStatus = Literal["in_progress", "queued", "completed", "incomplete", "failed", "cancelled"]
 
@@ -46,16 +46,20 @@ class ResponseObject:
     Args:
         response_id: its id.
         body: what the client posted, checked.
+        wanted: what its objects say.
+
+    Attributes:
+        background: whether it is made while nobody waits.
     """
 
-    def __init__(self, response_id: str, body: ResponseRequest) -> None:
-        self.id = response_id
+    def __init__(self, response_id: str, body: ResponseRequest, wanted: Wanted) -> None:
+        self.background = bool(body.background)
         fields = {
             "id": response_id,
             "object": "response",
             "created_at": int(time.time()),
             "model": body.model,
-            **_settings(body),
+            **_settings(body, wanted),
         }
         self._head = msgspec.json.encode(fields)[:-1]  # the rest follows
 
@@ -88,7 +92,7 @@ class ResponseObject:
         return b"%b,%b" % (self._head, msgspec.json.encode(fields)[1:])
 
 
-def _settings(body: ResponseRequest) -> dict[str, object]:
+def _settings(body: ResponseRequest, wanted: Wanted) -> dict[str, object]:
     """What the client asked for, with what held where it said nothing."""
     reasoning = body.reasoning
     return {
@@ -105,16 +109,14 @@ def _settings(body: ResponseRequest) -> dict[str, object]:
         "service_tier": "default",
         "store": body.stores(),
         "temperature": 1.0 if body.temperature is None else body.temperature,
-        "text": {"format": _text_format(body), "verbosity": "medium"},
+        "text": {
+            "format": wanted.text_format.model_dump(by_alias=True, exclude_none=True),
+            "verbosity": "medium",
+        },
         "tool_choice": body.tool_choice or "auto",
-        "tools": [tool.model_dump() for tool in body.functions()],
+        "tools": [tool.model_dump() for tool in wanted.tools],
         "top_logprobs": 0,
         "top_p": 1.0 if body.top_p is None else body.top_p,
         "truncation": "disabled",
         "user": body.user,
     }
-
-
-def _text_format(body: ResponseRequest) -> dict[str, object]:
-    wanted = body.text_format()
-    return wanted.model_dump(by_alias=True, exclude_none=True)

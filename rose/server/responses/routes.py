@@ -90,7 +90,7 @@ class Responses:
         self._front_end.require_model(body.model)
         body.check()
         before = self._context(body.previous_response_id)
-        items = [*before, *read_input(body.input, before)]
+        items = [*before, *read_input(body.input, before, self._store.item)]
         call = await make_response_call(self._front_end, body, items, self._store.put)
         if body.background:
             self._background.start(call)

@@ -60,6 +60,7 @@ class ResponseStore:
         self._now = now
         # (when it was stored, its size, the response), oldest first
         self._kept: OrderedDict[str, tuple[float, int, StoredResponse]] = OrderedDict()
+        self._items: dict[str, Item] = {}  # what the model wrote, by id
         self._bytes = 0
 
     def put(self, response_id: str, response: StoredResponse) -> None:
@@ -68,6 +69,7 @@ class ResponseStore:
         size = response.size()
         self._kept[response_id] = (self._now(), size, response)
         self._bytes += size
+        self._items.update({item.id: item for item in response.output if item.id})
         self._drop_old()
 
     def get(self, response_id: str) -> StoredResponse | None:
@@ -76,20 +78,30 @@ class ResponseStore:
         entry = self._kept.get(response_id)
         return entry[2] if entry else None
 
+    def item(self, item_id: str) -> Item | None:
+        """An item that the model wrote in a response that is kept."""
+        self._drop_old()
+        return self._items.get(item_id)
+
     def delete(self, response_id: str) -> bool:
         """Forget a response; whether it was there."""
         self._drop_old()
         entry = self._kept.pop(response_id, None)
         if entry is not None:
-            self._bytes -= entry[1]
+            self._forget(entry)
         return entry is not None
 
     def _drop_old(self) -> None:
         limits = self._limits
         while self._kept:
-            stored_at, size, _ = next(iter(self._kept.values()))
+            stored_at, _, _ = next(iter(self._kept.values()))
             fits = len(self._kept) <= limits.max_responses and self._bytes <= limits.max_bytes
             if fits and self._now() - stored_at < limits.ttl_s:
                 return
-            self._kept.popitem(last=False)
-            self._bytes -= size
+            self._forget(self._kept.popitem(last=False)[1])
+
+    def _forget(self, entry: tuple[float, int, StoredResponse]) -> None:
+        _, size, response = entry
+        self._bytes -= size
+        for item in response.output:
+            self._items.pop(item.id or "", None)

@@ -199,6 +199,15 @@ def test_a_client_may_keep_the_items_itself(api):
     )  # fmt: skip
 
 
+def test_items_of_kept_responses_may_be_referred_to(api):
+    first = api.post(THOUGHT + CALL + "<|call|>", tools=[ADD])
+    references = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    call_id = first["output"][1]["call_id"]
+    result = {"type": "function_call_output", "call_id": call_id, "output": "2"}
+    api.post(ANSWER, input=[{"role": "user", "content": "Hi"}, *references, result], tools=[ADD])
+    assert f"Let me see.<|end|><|start|>assistant{CALL}<|call|>" in api.engine.prompt()
+
+
 def test_input_items_are_listed_page_by_page(api):
     first = api.post(ANSWER, input=[{"role": "user", "content": t} for t in "ab"])
     second = api.post(ANSWER, input="c", previous_response_id=first["id"])
@@ -365,7 +374,7 @@ def test_what_is_of_no_effect_is_accepted(api):
         ({"input": None}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
          "input[0].content[0].type"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tools": [ADD, ADD]}, "tools[1].name"),

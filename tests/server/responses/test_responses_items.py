@@ -1,5 +1,7 @@
 """Input items: what is read, what is refused, and what the model sees of them."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from rose.protocol import InvalidRequestError
@@ -7,6 +9,7 @@ from rose.server.chat.format import Message
 from rose.server.responses.items import (
     CallItem,
     InputText,
+    Item,
     MessageItem,
     OutputText,
     ReasoningItem,
@@ -33,12 +36,16 @@ def input_text(text: str) -> dict[str, object]:
     return {"type": "input_text", "text": text}
 
 
+def read(posted: object, before: Sequence[Item] = (), kept: Sequence[Item] = ()) -> list[Item]:
+    return read_input(posted, before, {item.id: item for item in kept}.get)
+
+
 def seen(*posted: object) -> list[Message]:
-    return messages_of(read_input(list(posted), []))
+    return messages_of(read(list(posted)))
 
 
 def test_a_string_is_a_users_message():
-    [item] = read_input("hi", [])
+    [item] = read("hi")
     assert isinstance(item, MessageItem)
     assert (item.role, item.content, item.status) == ("user", [InputText("hi")], "completed")
     assert item.id.startswith("msg_")
@@ -47,7 +54,7 @@ def test_a_string_is_a_users_message():
 def test_items_that_come_back_with_more_fields_are_read():
     call = CALL | {"id": "fc_1", "status": "completed", "namespace": None, "caller": None}
     reasoning = thought("hm") | {"encrypted_content": None, "status": None}
-    items = read_input([reasoning, call, said("x", phase="final_answer", id="msg_7")], [])
+    items = read([reasoning, call, said("x", phase="final_answer", id="msg_7")])
     assert [item.id for item in items] == ["rs_1", "fc_1", "msg_7"]
     assert items[2].content == [OutputText("x")]
 
@@ -91,8 +98,15 @@ def test_a_result_may_answer_a_call_of_an_earlier_response():
         ReasoningItem(content=[ReasoningText("x")]),
         CallItem(call_id="call_1", name="add", arguments="{}"),
     ]
-    items = read_input([RESULT], before)
+    items = read([RESULT], before)
     assert messages_of([*before, *items])[-1] == Message(role="tool", name="add", content="2")
+
+
+def test_a_reference_stands_for_a_kept_item():
+    call = CallItem(id="fc_1", call_id="call_1", name="add", arguments="{}")
+    items = read([{"type": "item_reference", "id": "fc_1"}, RESULT], kept=[call])
+    assert items[0] == call
+    assert [m.role for m in messages_of(items)] == ["assistant", "tool"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +118,8 @@ def test_a_result_may_answer_a_call_of_an_earlier_response():
         (["hi"], "input[0]", "object"),
         ([{"type": "computer_call"}], "input[0].type", "'computer_call' is not supported"),
         ([{"type": ["x"]}], "input[0].type", "not supported"),
-        ([{"type": "item_reference", "id": "msg_1"}], "input[0].type", "not supported"),
+        ([{"type": "item_reference", "id": "msg_1"}], "input[0].id", "send the item itself"),
+        ([{"type": "item_reference", "id": []}], "input[0].id", "no item []"),
         ([{"content": "x"}], "input[0]", "`role`"),
         ([{"role": "tool", "content": "x"}], "input[0].role", "tool"),
         ([{"role": "user", "content": 1}], "input[0].content", "int"),
@@ -117,6 +132,6 @@ def test_a_result_may_answer_a_call_of_an_earlier_response():
 )  # fmt: skip
 def test_what_is_refused_names_the_field(posted, param, words):
     with pytest.raises(InvalidRequestError) as caught:
-        read_input(posted, [])
+        read(posted)
     assert caught.value.param == param
     assert words in caught.value.message

@@ -70,3 +70,13 @@ def test_storing_again_replaces():
     store.put("a", response("new"))
     assert store.get("a").input_items[0].content == [InputText("new")]
     assert kept(store, "a", "b") == ["a", "b"]
+
+
+def test_items_go_with_their_response():
+    said = MessageItem(id="msg_1", role="assistant", content="x")
+    store = ResponseStore(StoreLimits(max_responses=1))
+    store.put("a", StoredResponse(b"{}", [], [said], background=False))
+    assert store.item("msg_1") == said
+    assert store.item("msg_2") is None
+    store.put("b", response())
+    assert store.item("msg_1") is None
