@@ -73,6 +73,10 @@ class PendingMasks:
         self._bits = bits
         self._done = done
 
+    def wait(self) -> None:
+        """Return once the masks are computed."""
+        self._done.result()
+
     def apply(self, logits: Tensor) -> tuple[Tensor, frozenset[int]]:
         """Wait for the masks, and mask float32 [rows, vocabulary] logits, left as they are.
 
@@ -95,7 +99,7 @@ class SlotGrammars:
     """The matchers of all slots.
 
     Args:
-        tokenizer_path: the checkpoint's tokenizer.json; read when the first grammar comes.
+        tokenizer_path: the checkpoint's tokenizer.json; read by `preload` or for the first grammar.
         vocab_size: the model's.
         eos_token_ids: what may follow where a grammar is complete.
     """
@@ -107,12 +111,20 @@ class SlotGrammars:
         self._vocab_size = vocab_size
         # A model may name an end token beyond a cut-down vocabulary; it can never be sampled.
         self._eos = tuple(token for token in eos_token_ids if token < vocab_size)
+        self._loading: Future[LLTokenizer] | None = None
         self._slots: dict[int, SlotMatcher] = {}
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
 
-    @cached_property
-    def _tokenizer(self) -> LLTokenizer:
-        return load_tokenizer(self._path, self._vocab_size, self._eos)
+    def preload(self) -> None:
+        """Read the tokenizer in the background; else all streams would wait for it once."""
+        self._tokenizer()
+
+    def _tokenizer(self) -> Future[LLTokenizer]:
+        if self._loading is None:
+            self._loading = self._background.submit(
+                load_tokenizer, self._path, self._vocab_size, self._eos
+            )
+        return self._loading
 
     @cached_property
     def _mask_threads(self) -> LLExecutor:
@@ -135,7 +147,7 @@ class SlotGrammars:
     def _compile(self, grammar: Grammar) -> LLMatcher:
         found = self._compiled.get(grammar)
         if found is None:
-            found = compile_grammar(grammar.source, self._tokenizer)
+            found = compile_grammar(grammar.source, self._tokenizer().result())
             self._compiled[grammar] = found
             if len(self._compiled) > MAX_COMPILED:
                 self._compiled.popitem(last=False)

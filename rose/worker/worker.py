@@ -104,6 +104,7 @@ class Worker:
         pool = TokenPool(slots, max_model_len, self._device)
         params = SlotParams(slots, self._config.model.vocab_size)
         sampler = Sampler(params, pool, self._device)
+        self._grammars.preload()
         self._runner = ModelRunner(
             model=self._model,
             kv=allocate_kv(self._config.model, cache, self._dtype, self._device),
