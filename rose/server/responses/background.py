@@ -9,7 +9,7 @@ from rose.server import errors
 from rose.server.engine_client import Generation
 from rose.server.errors import ApiError
 from rose.server.front_end import FrontEnd
-from rose.server.responses.call import ResponseCall
+from rose.server.responses.call import ResponseCall, in_own_terms
 
 log = logging.getLogger("rose.server")
 
@@ -84,9 +84,11 @@ class BackgroundResponses:
             timer.outcome = "completed"
         except _StoppedError:
             call.cancel()
+        except InvalidRequestError as error:
+            timer.outcome = "refused"
+            call.fail(errors.from_exception(in_own_terms(error)))
         except Exception as error:
-            refused = isinstance(error, InvalidRequestError)
-            timer.outcome = "refused" if refused else "failed"
+            timer.outcome = "failed"
             answer = errors.from_exception(error)
             if answer.status == 500:
                 log.error("a background response failed", exc_info=error)

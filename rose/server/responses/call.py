@@ -5,7 +5,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from rose.protocol import EngineDeadError, FinishReason, Request, RequestOutput
+from rose.protocol import (
+    EngineDeadError,
+    FinishReason,
+    InvalidRequestError,
+    Request,
+    RequestOutput,
+)
+from rose.server.answering import PROMPT_FIELD
 from rose.server.chat.format import Conversation, FunctionTool, Message
 from rose.server.chat_turn import Turn
 from rose.server.errors import ApiError
@@ -87,6 +94,16 @@ def _conversation(instructions: str | None, wanted: Wanted, items: Sequence[Item
         reasoning_effort=wanted.effort,
         current_date=datetime.datetime.now(datetime.UTC).date().isoformat(),
     )
+
+
+def in_own_terms(error: InvalidRequestError) -> InvalidRequestError:
+    """A refusal of the engine's, by the names of this endpoint's fields."""
+    if error.param == PROMPT_FIELD:
+        return InvalidRequestError(error.message, ResponseCall.prompt_field)
+    if error.param == "max_tokens":
+        message = error.message.replace("max_tokens", "max_output_tokens")
+        return InvalidRequestError(message, "max_output_tokens")
+    return error
 
 
 class ResponseCall:

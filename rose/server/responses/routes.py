@@ -13,7 +13,7 @@ from rose.server.errors import ApiError
 from rose.server.front_end import FrontEnd
 from rose.server.http import read_body
 from rose.server.responses.background import BackgroundResponses
-from rose.server.responses.call import ResponseCall, make_response_call
+from rose.server.responses.call import ResponseCall, in_own_terms, make_response_call
 from rose.server.responses.checks import check, shown
 from rose.server.responses.items import Item, read_input
 from rose.server.responses.request import ResponseRequest
@@ -95,7 +95,10 @@ class Responses:
         if body.background:
             self._background.start(call)
             return _json(call.in_progress())
-        return await answer(self._front_end, http_request, call, stream=bool(body.stream))
+        try:
+            return await answer(self._front_end, http_request, call, stream=bool(body.stream))
+        except InvalidRequestError as error:
+            raise in_own_terms(error) from None
 
     def _context(self, previous_id: str | None) -> list[Item]:
         """What the model was given and wrote in the response that is continued."""

@@ -9,7 +9,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from rose.protocol import FinishReason, Rejected
+from rose.protocol import FinishReason
 from tests.engine_processes import eventually
 from tests.playback_engine import MODEL, Played
 
@@ -305,12 +305,15 @@ def test_an_engine_that_fails_in_mid_stream_ends_it_with_response_failed(api):
     eventually(lambda: api.status(background["id"]) == "failed")
 
 
-def test_what_the_engine_refuses_names_the_input(api):
-    rejection = Rejected("", "the prompt is too long", "prompt_token_ids")
-    api.engine.refuse(rejection.message, rejection.param)
+@pytest.mark.parametrize(
+    ("param", "field"), [("prompt_token_ids", "input"), ("max_tokens", "max_output_tokens")]
+)
+def test_what_the_engine_refuses_names_the_field(api, param, field):
+    api.engine.refuse(f"{param} is too large", param)
     for stream in (False, True):
         error = api.refusal(stream=stream)
-        assert (error["message"], error["param"]) == ("the prompt is too long", "input")
+        assert error["param"] == field
+        assert "max_tokens" not in error["message"]
     response = api.post(None, background=True)
     eventually(lambda: api.status(response["id"]) == "failed")
     assert api.get(response["id"])["error"]["code"] == "invalid_prompt"
