@@ -53,7 +53,6 @@ class BackgroundResponses:
         generation = self._front_end.client.generate(call.requests)
         task = asyncio.create_task(self._make(call, generation))
         self._running[call.id] = _Running(call, generation, task)
-        task.add_done_callback(lambda _: self._running.pop(call.id, None))
 
     def get(self, response_id: str) -> ResponseCall | None:
         """One that is being made."""
@@ -95,3 +94,4 @@ class BackgroundResponses:
             call.fail(answer)
         finally:
             timer.end()
+            del self._running[call.id]

@@ -10,6 +10,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from rose.protocol import FinishReason
+from rose.server.responses import background
 from tests.engine_processes import eventually
 from tests.playback_engine import MODEL, Played
 
@@ -267,6 +268,14 @@ def test_deleting_a_background_response_ends_it(api):
     httpx.delete(f"{api.url}/{response['id']}").raise_for_status()
     eventually(lambda: [a.request_id for a in api.engine.aborts] == [response["id"]])
     api.get(response["id"], 404)
+
+
+def test_too_many_in_the_background_are_refused(api, monkeypatch):
+    monkeypatch.setattr(background, "MAX_RUNNING", 1)
+    first = api.post(ANSWER[:-10], None, background=True)
+    assert api.refusal(429, background=True)["code"] == "too_many_background_responses"
+    api.client.responses.cancel(first["id"])
+    api.client.responses.delete(api.post(ANSWER, background=True)["id"])
 
 
 def test_only_background_responses_are_cancelled(api):
