@@ -1,6 +1,6 @@
 """A program: an engine process over the fake executor, which can be slow or fail on demand.
 
-Sampled ids are printable ASCII in the tiny tokenizer's order, whatever the vocabulary.
+Sampled ids are printable ASCII in the tokenizer's order, unless `--sample-below` says otherwise.
 """
 
 import argparse
@@ -20,8 +20,8 @@ MAX_MODEL_LEN = 2048
 class PacedExecutor(FakeExecutor):
     """Takes some seconds a step."""
 
-    def __init__(self, step_s: float, fail_at_step: int | None) -> None:
-        super().__init__(VOCAB_SIZE, fail_at_step=fail_at_step)
+    def __init__(self, vocab_size: int, step_s: float, fail_at_step: int | None) -> None:
+        super().__init__(vocab_size, fail_at_step=fail_at_step)
         self.step_s = step_s
 
     def run_oldest(self) -> None:
@@ -36,6 +36,8 @@ def main() -> int:
     parser.add_argument("--load-s", type=float, default=0.0)
     parser.add_argument("--fail-load", default="")
     parser.add_argument("--fail-at-step", type=int)
+    parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE)
+    parser.add_argument("--sample-below", type=int, default=PRINTABLE)
     parser.add_argument("--parent-pid", type=int)
     parser.add_argument("--heartbeat-s", type=float, default=0.1)
     parser.add_argument("--front-end-timeout-s", type=float, default=10.0)
@@ -45,10 +47,10 @@ def main() -> int:
         time.sleep(args.load_s)
         if args.fail_load:
             raise ConfigError(args.fail_load)
-        executor = PacedExecutor(args.step_s, args.fail_at_step)
+        executor = PacedExecutor(args.vocab_size, args.step_s, args.fail_at_step)
         cache = CacheConfig(block_size=16, num_blocks=(512, 256), window=8)
         engine = fake_engine(executor, cache=cache, max_model_len=MAX_MODEL_LEN, eos=(EOS,))
-        executor.vocab_size = PRINTABLE
+        executor.vocab_size = args.sample_below
         return engine
 
     timing = Timing(args.heartbeat_s, args.front_end_timeout_s)
