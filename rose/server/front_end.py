@@ -12,7 +12,9 @@ from rose.server.chat.registry import ChatFormatError, find_chat_format
 from rose.server.detokenize import TextCodec
 from rose.server.engine_client import EngineClient, EngineState
 from rose.server.errors import ApiError
+from rose.server.limits import Queue
 from rose.server.metrics import Metrics
+from rose.server.policy import Policy
 
 log = logging.getLogger("rose.server")
 
@@ -63,6 +65,10 @@ class FrontEnd:
         client: a connection to the engine.
         tokenizer_folder: holds tokenizer.json; None: the folder of the engine's checkpoint.
         chat_format: name of the chat format; None: found from that folder.
+        policy: about clients; None: open to all, with the usual limits.
+
+    Attributes:
+        queue: the calls that run or wait.
     """
 
     def __init__(
@@ -70,8 +76,11 @@ class FrontEnd:
         client: EngineClient,
         tokenizer_folder: Path | None,
         chat_format: str | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.client = client
+        self.policy = policy or Policy()
+        self.queue = Queue(self.policy.limits.max_queue)
         self.metrics = Metrics(client)
         self.created = int(time.time())
         self._tokenizer_folder = tokenizer_folder

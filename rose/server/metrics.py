@@ -88,10 +88,15 @@ class CallTimer:
 
     Attributes:
         outcome: how it ended, a label of `rose_requests_total`.
+        prompt_tokens: of all its prompts that gave an output.
+        generated_tokens: of all its sequences.
+        first_token_s: seconds until its first token; None: it had none yet.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self.outcome = "aborted"
+        self.prompt_tokens = self.generated_tokens = 0
+        self.first_token_s: float | None = None
         self._metrics = metrics
         self._started = time.monotonic()
         self._last: dict[tuple[str, int], float] = {}
@@ -105,8 +110,12 @@ class CallTimer:
             if output.request_id not in self._prompts:
                 self._prompts.add(output.request_id)
                 self._metrics.count_prompt(output)
+                self.prompt_tokens += output.num_prompt_tokens
             if not output.token_ids:
                 continue
+            self.generated_tokens += len(output.token_ids)
+            if self.first_token_s is None:
+                self.first_token_s = now - self._started
             key = (output.request_id, output.index)
             last = self._last.get(key)
             if last is None:

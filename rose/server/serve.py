@@ -11,13 +11,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
 
 from rose.server.app import FrontEnd, create_app
 from rose.server.engine_client import EngineClient, EngineState
+from rose.server.policy import Policy
+from rose.server.tls import Tls
 
 log = logging.getLogger("rose.server")
 
@@ -47,12 +49,20 @@ class ServeOptions:
         drain_s: seconds that requests in flight get to finish on ^C or SIGTERM.
         engine_exit_s: seconds that the engine process gets to leave before it is killed.
         dead_after_s: seconds of silence after which the engine counts as dead.
+        chat_format: name of the model's chat format; None: found from its files.
+        policy: about clients.
+        tls: serve HTTPS; None: HTTP.
+        keep_alive_s: seconds that a connection without a request stays open.
     """
 
     tokenizer_folder: Path | None = None
     drain_s: float = 30.0
     engine_exit_s: float = 10.0
     dead_after_s: float = 10.0
+    chat_format: str | None = None
+    policy: Policy = field(default_factory=Policy)
+    tls: Tls | None = None
+    keep_alive_s: int = 5
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -168,7 +178,7 @@ async def _serve(
     async with EngineClient(
         endpoint, dead_after_s=options.dead_after_s, own_engine=engine is not None
     ) as client:
-        front_end = FrontEnd(client, options.tokenizer_folder)
+        front_end = FrontEnd(client, options.tokenizer_folder, options.chat_format, options.policy)
         server = _make_server(front_end, options)
         process = None if engine is None else _start_engine(engine.command)
 
@@ -203,7 +213,8 @@ async def _start(
 ) -> None:
     """Wait for the engine and say so; if it fails, end the server."""
     host, port = sock.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if server.config.is_ssl else "http"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     announce(f"Listening on {url}; {front_end.client.reason}")
     try:
         info = await front_end.client.wait_ready()
@@ -229,6 +240,9 @@ def _make_server(front_end: FrontEnd, options: ServeOptions) -> _Server:
         log_level="warning",
         access_log=False,
         lifespan="off",
+        timeout_keep_alive=options.keep_alive_s,
+        ssl_certfile=options.tls.certificate if options.tls else None,
+        ssl_keyfile=options.tls.key if options.tls else None,
         # Requests end by themselves at drain_s; this is for clients that do not read.
         timeout_graceful_shutdown=int(options.drain_s) + 3,
     )
