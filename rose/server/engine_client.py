@@ -47,6 +47,10 @@ class EngineState(StrEnum):
     DEAD = "dead"
 
 
+SEQUENCE_LOAD = 512
+"""Tokens of prompt that weigh as much as one sequence, when engines are compared."""
+
+
 class EngineClient:
     """A connection to one engine process; use as an async context manager.
 
@@ -66,6 +70,7 @@ class EngineClient:
         info: of the engine that was ready last; None before the first.
         stats: of the last heartbeat.
         heard_at: time.monotonic() of the last message.
+        ready_since: time.monotonic() when it last became ready; 0.0 before.
     """
 
     def __init__(
@@ -82,9 +87,14 @@ class EngineClient:
         self.info: EngineInfo | None = None
         self.stats = EngineStats()
         self.heard_at = time.monotonic()
+        self.ready_since = 0.0
+        self._own_engine = own_engine
         self._hello_interval_s = hello_interval_s
         self._dead_after_s = dead_after_s
         self._generations: dict[str, Generation] = {}
+        self._loads: dict[str, int] = {}
+        self._own_load = 0
+        self._others_load = 0
         self._changed = asyncio.Condition()
         self._context: zmq.asyncio.Context = zmq.asyncio.Context()
         self._socket: zmq.asyncio.Socket = self._context.socket(zmq.DEALER)
@@ -123,6 +133,19 @@ class EngineClient:
         """Calls of `generate` that have not ended."""
         return len(set(self._generations.values()))
 
+    @property
+    def engines(self) -> "tuple[EngineClient, ...]":
+        """This one."""
+        return (self,)
+
+    @property
+    def load(self) -> int:
+        """The work in flight at the engine, in tokens; see SEQUENCE_LOAD.
+
+        That of this front end is exact, that of others as of the last heartbeat.
+        """
+        return self._own_load + self._others_load
+
     async def wait_ready(self) -> EngineInfo:
         """Wait until the engine can take requests.
 
@@ -152,6 +175,9 @@ class EngineClient:
         generation = Generation(self, requests)
         for request in requests:
             self._generations[request.request_id] = generation
+            load = len(request.prompt_token_ids) + request.sampling.n * SEQUENCE_LOAD
+            self._loads[request.request_id] = load
+            self._own_load += load
         try:
             for request in requests:
                 self._send(request)
@@ -177,6 +203,14 @@ class EngineClient:
         if self.state is not EngineState.DEAD:
             self._die(reason)
 
+    def engine_starting(self, reason: str) -> None:
+        """The supervisor's word that a new engine process loads; `reason` says after what."""
+        self.state, self.reason = EngineState.STARTING, reason
+
+    def will_restart(self, reason: str) -> None:
+        """The supervisor's word on what becomes of a dead engine, for whoever asks meanwhile."""
+        self.reason = reason
+
     def fail_all(self, reason: str) -> None:
         """Abort everything in flight; whoever waits for it gets an EngineDeadError."""
         for generation in set(self._generations.values()):
@@ -190,6 +224,7 @@ class EngineClient:
     def release(self, request_id: str) -> None:
         """Forget a request; what still comes of it is dropped (for Generation)."""
         self._generations.pop(request_id, None)
+        self._own_load -= self._loads.pop(request_id, 0)
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """Tell the engine to end a request, or one sequence of it (for Generation)."""
@@ -220,9 +255,7 @@ class EngineClient:
 
     async def _handle(self, message: wire.Message) -> None:
         if isinstance(message, Heartbeat):
-            self.stats = message.stats
-            if self.state is EngineState.STARTING:
-                self.reason = LOADING
+            self._take_stats(message.stats)
         elif isinstance(message, EngineInfo):
             await self._welcome(message)
         elif isinstance(message, Rejected):
@@ -233,19 +266,27 @@ class EngineClient:
         elif isinstance(message, EngineFailed):
             self._die(message.message)
 
+    def _take_stats(self, stats: EngineStats) -> None:
+        self.stats = stats
+        own = sum(generation.num_open for generation in set(self._generations.values()))
+        self._others_load = max(0, stats.running + stats.waiting - own) * SEQUENCE_LOAD
+        if self.state is EngineState.STARTING and not self._own_engine:
+            self.reason = LOADING
+
     async def _welcome(self, info: EngineInfo) -> None:
         if self.info is not None and info.session != self.info.session:
             self.fail_all("the engine was restarted, or lost its connection to this front end")
         self.info = info
         if self.state is not EngineState.READY:
             self.state, self.reason = EngineState.READY, ""
+            self.ready_since = time.monotonic()
             await self._notify()
 
     def _die(self, reason: str) -> None:
         if self.state is EngineState.READY:  # else `wait_ready` tells
             log.error("%s", reason)
         self.state, self.reason = EngineState.DEAD, reason
-        self.stats = EngineStats()
+        self._take_stats(EngineStats())
         self.fail_all(reason)
         self._tasks.append(asyncio.create_task(self._notify()))
 
@@ -317,6 +358,11 @@ class Generation:
                 await self._waiter
             finally:
                 self._waiter = None
+
+    @property
+    def num_open(self) -> int:
+        """Sequences that have not ended."""
+        return sum(map(len, self._open.values()))
 
     def finish(self, request_id: str, index: int) -> None:
         """This sequence's outputs suffice: abort it if the engine still runs it."""
