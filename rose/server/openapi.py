@@ -6,6 +6,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
+from rose.server.openapi_answers import describe_answers
+
 _LOCAL = "#/$defs/"
 _SHARED = "#/components/schemas/"
 
@@ -17,7 +19,7 @@ def json_body(kind: type[BaseModel]) -> dict[str, object]:
 
 
 def describe_bodies(app: FastAPI) -> None:
-    """Make the document's bodies refer to parts where a reader of OpenAPI looks for them.
+    """Make the document describe answers, and keep the bodies' parts where readers look for them.
 
     The framework does so only for bodies that it reads itself. A body's own parts are named after
     it, so that two bodies may have parts of one name.
@@ -33,6 +35,7 @@ def describe_bodies(app: FastAPI) -> None:
                 owner = f"{schema.get('title', 'Body')}."
                 _refer_to(owner, [schema, parts])
                 shared.update({owner + name: part for name, part in parts.items()})
+            describe_answers(described)
             app.openapi_schema = described
         return app.openapi_schema
 

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import settings
 
 from tests.engine_processes import environment
+
+settings.register_profile("long", max_examples=5000)  # for runs by hand
 
 PROGRAM = Path(__file__).with_name("serve_program.py")
 
