@@ -16,6 +16,7 @@ from rose.server.chat_types import ChatCompletionRequest
 from rose.server.completions import CompletionCall
 from rose.server.detokenize import TextCodec
 from rose.server.engine_client import EngineClient, EngineState
+from rose.server.engines import Engines
 from rose.server.front_end import LONG_TEXT, FrontEnd
 from rose.server.http import read_body
 from rose.server.metrics import CONTENT_TYPE
@@ -105,19 +106,35 @@ async def _token_ids(codec: TextCodec | None, prompt: Prompt) -> list[int]:
     return codec.encode(prompt)
 
 
-def _health(client: EngineClient) -> Response:
+def _health(client: Engines) -> Response:
     fields: dict[str, object] = {"status": client.state.value}
-    if client.state is EngineState.READY and client.info is not None:
-        fields |= {
-            "model": client.info.model,
-            "engine": client.info.description,
-            "running": client.stats.running,
-            "waiting": client.stats.waiting,
-            "heartbeat_age_s": round(time.monotonic() - client.heard_at, 3),
-        }
-        return _json(fields)
-    fields["reason"] = client.reason
-    return _json(fields, status=503)
+    if client.state is EngineState.READY:
+        status = 200
+        ready = next(one for one in client.engines if one.state is EngineState.READY)
+        fields |= _condition(ready)
+        fields["running"] = sum(one.stats.running for one in client.engines)
+        fields["waiting"] = sum(one.stats.waiting for one in client.engines)
+    else:
+        status = 503
+        fields["reason"] = client.reason
+    if len(client.engines) > 1:
+        fields["engines"] = [
+            {"endpoint": one.endpoint, "status": one.state.value, **_condition(one)}
+            for one in client.engines
+        ]
+    return _json(fields, status)
+
+
+def _condition(engine: EngineClient) -> dict[str, object]:
+    if engine.state is not EngineState.READY or engine.info is None:
+        return {"reason": engine.reason}
+    return {
+        "model": engine.info.model,
+        "engine": engine.info.description,
+        "running": engine.stats.running,
+        "waiting": engine.stats.waiting,
+        "heartbeat_age_s": round(time.monotonic() - engine.heard_at, 3),
+    }
 
 
 def _model(front_end: FrontEnd) -> dict[str, object]:

@@ -10,7 +10,8 @@ from rose.protocol import EngineInfo, InvalidRequestError, UserError
 from rose.server.chat.format import ChatFormat, Conversation
 from rose.server.chat.registry import ChatFormatError, find_chat_format
 from rose.server.detokenize import TextCodec
-from rose.server.engine_client import EngineClient, EngineState
+from rose.server.engine_client import EngineState
+from rose.server.engines import Engines
 from rose.server.errors import ApiError
 from rose.server.limits import Queue
 from rose.server.metrics import Metrics
@@ -62,7 +63,7 @@ class FrontEnd:
     """What the routes share.
 
     Args:
-        client: a connection to the engine.
+        client: a connection to the engine, or a router before several.
         tokenizer_folder: holds tokenizer.json; None: the folder of the engine's checkpoint.
         chat_format: name of the chat format; None: found from that folder.
         policy: about clients; None: open to all, with the usual limits.
@@ -73,7 +74,7 @@ class FrontEnd:
 
     def __init__(
         self,
-        client: EngineClient,
+        client: Engines,
         tokenizer_folder: Path | None,
         chat_format: str | None = None,
         policy: Policy | None = None,

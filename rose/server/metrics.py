@@ -1,7 +1,7 @@
-"""Prometheus metrics of one front end, and of the engine behind it."""
+"""Prometheus metrics of one front end, and of the engines behind it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from rose.protocol import RequestOutput
 from rose.server.engine_client import EngineClient, EngineState
+from rose.server.engines import Engines
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 KV_GROUPS = ("full", "sliding")
@@ -21,7 +22,7 @@ _REQUEST_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 class Metrics:
     """All series, in a registry of their own."""
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, client: Engines) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_EngineCollector(client))
         self._requests = Counter(
@@ -132,30 +133,51 @@ class CallTimer:
 
 
 class _EngineCollector(Collector):
-    """The engine's own numbers, as of its last heartbeat."""
+    """The engines' own numbers, as of their last heartbeats."""
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, client: Engines) -> None:
         self._client = client
 
     def collect(self) -> Iterator[Metric]:
-        stats = self._client.stats
-        up = self._client.state is EngineState.READY
-        yield GaugeMetricFamily("rose_engine_up", "1 if the engine takes requests", value=up)
-        yield GaugeMetricFamily("rose_engine_running", "Sequences running", value=stats.running)
-        yield GaugeMetricFamily("rose_engine_waiting", "Sequences waiting", value=stats.waiting)
-        for name, text, blocks in (
-            ("used", "KV cache blocks in use by sequences", stats.kv_blocks_used),
-            ("total", "KV cache blocks", stats.kv_blocks_total),
+        engines = [(str(number), engine) for number, engine in enumerate(self._client.engines)]
+        yield _gauge("up", "1 if the engine takes requests", engines, _is_up)
+        yield _gauge("running", "Sequences running", engines, lambda e: e.stats.running)
+        yield _gauge("waiting", "Sequences waiting", engines, lambda e: e.stats.waiting)
+        for name, text, field in (
+            ("used", "KV cache blocks in use by sequences", "kv_blocks_used"),
+            ("total", "KV cache blocks", "kv_blocks_total"),
         ):
-            family = GaugeMetricFamily(f"rose_engine_kv_blocks_{name}", text, labels=["group"])
-            for group, value in zip(KV_GROUPS, blocks, strict=False):
-                family.add_metric([group], value)
+            family = GaugeMetricFamily(
+                f"rose_engine_kv_blocks_{name}", text, labels=["engine", "group"]
+            )
+            for number, engine in engines:
+                for group, value in zip(KV_GROUPS, getattr(engine.stats, field), strict=False):
+                    family.add_metric([number, group], value)
             yield family
-        for name, text, value in (
-            ("steps", "Steps run", stats.steps),
-            ("prompt_tokens", "Prompt tokens admitted", stats.prompt_tokens),
-            ("prefix_hit_tokens", "Of those, from the prefix cache", stats.cached_prompt_tokens),
-            ("generated_tokens", "Tokens generated", stats.generated_tokens),
-            ("preemptions", "Sequences preempted", stats.preemptions),
+        for name, text, field in (
+            ("steps", "Steps run", "steps"),
+            ("prompt_tokens", "Prompt tokens admitted", "prompt_tokens"),
+            ("prefix_hit_tokens", "Of those, from the prefix cache", "cached_prompt_tokens"),
+            ("generated_tokens", "Tokens generated", "generated_tokens"),
+            ("preemptions", "Sequences preempted", "preemptions"),
         ):
-            yield CounterMetricFamily(f"rose_engine_{name}", text, value=value)
+            counter = CounterMetricFamily(f"rose_engine_{name}", text, labels=["engine"])
+            for number, engine in engines:
+                counter.add_metric([number], getattr(engine.stats, field))
+            yield counter
+
+
+def _gauge(
+    name: str,
+    text: str,
+    engines: Sequence[tuple[str, EngineClient]],
+    value: Callable[[EngineClient], float],
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"rose_engine_{name}", text, labels=["engine"])
+    for number, engine in engines:
+        family.add_metric([number], value(engine))
+    return family
+
+
+def _is_up(engine: EngineClient) -> float:
+    return float(engine.state is EngineState.READY)

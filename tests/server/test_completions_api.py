@@ -120,7 +120,7 @@ def test_stop_strings_end_the_text_and_the_engine_request(server, client, codec)
 def test_a_choice_that_met_a_stop_string_runs_no_further(server, client, codec):
     def generated() -> float:
         text = server.get("/metrics").text
-        found = re.search(r"^rose_engine_generated_tokens_total (.+)$", text, re.MULTILINE)
+        found = re.search(r'^rose_engine_generated_tokens_total{engine="0"} (.+)$', text, re.MULTILINE)
         return float(found[1])
 
     request = make_request("a", 8, 9, n=2, max_tokens=1000, temperature=1.0, seed=6)
@@ -349,11 +349,11 @@ def test_health_and_metrics(server):
     assert before["heartbeat_age_s"] < 2
     assert server.post(max_tokens=5).status_code == 200
     assert server.post(prompt=[999]).status_code == 400
-    eventually(lambda: "rose_engine_steps_total 0.0" not in server.get("/metrics").text)
+    eventually(lambda: 'rose_engine_steps_total{engine="0"} 0.0' not in server.get("/metrics").text)
     lines = server.get("/metrics").text.splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     numbers = {name: float(value) for name, value in values.items()}
-    assert numbers["rose_engine_up"] == 1
+    assert numbers['rose_engine_up{engine="0"}'] == 1
     assert numbers['rose_requests_total{outcome="completed"}'] >= 1
     assert numbers['rose_requests_total{outcome="refused"}'] >= 1
     assert numbers["rose_generation_tokens_total"] >= 5
@@ -361,10 +361,10 @@ def test_health_and_metrics(server):
     assert numbers["rose_time_to_first_token_seconds_count"] >= 1
     assert numbers["rose_inter_token_seconds_count"] >= 4
     assert numbers["rose_request_seconds_count"] >= 2
-    assert numbers['rose_engine_kv_blocks_total{group="full"}'] == 512
-    assert "rose_engine_running" in numbers
-    assert "rose_engine_waiting" in numbers
-    assert "rose_engine_prefix_hit_tokens_total" in numbers
+    assert numbers['rose_engine_kv_blocks_total{engine="0",group="full"}'] == 512
+    assert 'rose_engine_running{engine="0"}' in numbers
+    assert 'rose_engine_waiting{engine="0"}' in numbers
+    assert 'rose_engine_prefix_hit_tokens_total{engine="0"}' in numbers
 
 
 def test_types_default_to_the_engines_parameters():

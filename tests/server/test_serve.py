@@ -36,7 +36,7 @@ def test_while_the_engine_loads(start_server):
     error = server.post().json()["error"]
     assert error["code"] == "engine_starting"
     assert server.get("/v1/models").status_code == 503
-    assert "rose_engine_up 0.0" in server.get("/metrics").text
+    assert 'rose_engine_up{engine="0"} 0.0' in server.get("/metrics").text
     server.ready()
     assert server.get("/health").status_code == 200
 
@@ -96,7 +96,7 @@ def test_killing_the_engine_ends_streams_with_an_error(start_server):
     assert answer.status_code == 503
     assert "SIGKILL" in answer.json()["error"]["message"]
     assert server.post().json()["error"]["code"] == "engine_dead"
-    assert "rose_engine_up 0.0" in server.get("/metrics").text
+    assert 'rose_engine_up{engine="0"} 0.0' in server.get("/metrics").text
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(10) == 0
 
