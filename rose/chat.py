@@ -122,6 +122,8 @@ class Chat:
         parser = self._format.parser(conversation)
         for token_id in self._write(self._format.render(conversation)):
             yield from parser.push(token_id)
+            if parser.over:
+                break
         yield from parser.flush()
 
 

@@ -88,7 +88,7 @@ class Turn:
             self._push(token_id, logprobs, result)
             if self.finished:
                 break
-            if ends:
+            if ends or self._parser.over:
                 reason = FinishReason.STOP
                 break
         if reason is not None and not self.finished:

@@ -112,6 +112,11 @@ Delta = ReasoningDelta | ContentDelta | ToolCallDelta
 class Parser(Protocol):
     """Turns the tokens of one assistant turn into deltas, as they come. It never raises."""
 
+    @property
+    def over(self) -> bool:
+        """The turn has ended, perhaps without a stop token; nothing after that counts."""
+        ...
+
     def push(self, token_id: int) -> Sequence[Delta]:
         """Take one token."""
         ...

@@ -129,6 +129,12 @@ def read_open(header: HeaderText) -> Header:
     return Header(found, role_recipient or channel_recipient or header.inherited, text)
 
 
+def another_speaker(header: HeaderText) -> bool:
+    """Whether a message is headed as someone else's than the assistant's."""
+    role = _ROLE.match(header.role) if header.started else None
+    return role is not None and role[1] != "assistant"
+
+
 def function_name(recipient: str | None, declared: frozenset[str]) -> str | None:
     """The function that a recipient names; None: it names none, so the message is no call.
 

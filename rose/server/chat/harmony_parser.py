@@ -8,6 +8,8 @@ header or to the message that is open. Whatever a model writes means something: 
 - `<|end|>`, `<|call|>` and `<|return|>` all end a message, and the header alone decides whether it
   is a call: one with a function as recipient is, on any channel.
 - `<|return|>`, `<|call|>` and `<|endoftext|>` end the turn. Nothing after them counts.
+- Once the assistant has answered or called, a message headed as another speaker's ends the turn
+  too: small models go on with the user's next question, which is not theirs to write.
 - Text in a header that no `<|message|>` ends is the text of a message.
 
 No text of a message is lost or given out twice, and each token costs the same, however long the
@@ -21,6 +23,7 @@ from rose.server.chat.format import ContentDelta, Delta, ReasoningDelta, ToolCal
 from rose.server.chat.harmony_header import (
     Header,
     HeaderText,
+    another_speaker,
     function_name,
     read_closed,
     read_open,
@@ -83,6 +86,12 @@ class HarmonyParser:
         self._state = _State.HEADER
         self._header = HeaderText()
         self._calls = 0
+        self._spoke = False  # more than reasoning
+
+    @property
+    def over(self) -> bool:
+        """The turn has ended, perhaps without a stop token; nothing after that counts."""
+        return self._state is _State.DONE
 
     def push(self, token_id: int) -> Sequence[Delta]:
         """Take one token."""
@@ -131,6 +140,9 @@ class HarmonyParser:
     def _mark_header(self, marker: _Marker) -> Sequence[Delta]:
         header = self._header
         if marker is Special.MESSAGE:
+            if self._spoke and another_speaker(header):
+                self._state = _State.DONE
+                return _NOTHING
             return self._open_message(read_closed(header, self._declared))
         if marker is Special.CONSTRAIN:
             header.mark(marker)
@@ -181,7 +193,9 @@ class HarmonyParser:
         if name is not None:
             self._state = _State.CALL
             self._calls += 1
+            self._spoke = True
             return [ToolCallDelta(self._calls - 1, name, "")]
         reasoning = header.channel == "analysis"
+        self._spoke = self._spoke or not reasoning
         self._state = _State.REASONING if reasoning else _State.CONTENT
         return []

@@ -33,7 +33,13 @@ class ChatTemplateError(UserError):
 
 
 class TemplateParser:
-    """Passes the text of a turn through; special tokens are no text."""
+    """Passes the text of a turn through; special tokens are no text.
+
+    Attributes:
+        over: never; templates have no end of a turn but the stop token.
+    """
+
+    over = False
 
     def __init__(self, codec: TextCodec) -> None:
         self._detokenizer = Detokenizer(codec)

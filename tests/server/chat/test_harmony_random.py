@@ -112,13 +112,29 @@ def test_every_content_token_comes_out_once_and_streams_as_it_stands_whole(tiny_
     for n in range(count):
         ids = streams.any_tokens() if n % 2 else streams.mutated()
         parser = format_.parser(conversation)
-        streamed = [delta for token_id in ids for delta in parser.push(token_id)]
+        streamed, counting = [], ids
+        for position, token_id in enumerate(ids):
+            streamed += parser.push(token_id)
+            if parser.over and token_id not in streams.stops:
+                _check_another_speaker(streams, ids[: position + 1])
+                counting = ids[:position]
+                break
         streamed += parser.flush()
-        _check_deltas(streams, ids, streamed)
+        _check_deltas(streams, counting, streamed)
         turn = ParsedTurn()
         for delta in streamed:
             turn.add(delta)
         assert seen(turn) == seen(parse_turn(format_.parser(conversation), ids)), ids
+
+
+def _check_another_speaker(streams: Streams, ids: list[int]) -> None:
+    """Without a stop token, only a message that is headed as another speaker's ends a turn."""
+    if not set(ids).isdisjoint(streams.stops):
+        return
+    assert ids[-1] == _special(streams.codec, "message")
+    start = len(ids) - 1 - ids[::-1].index(_special(streams.codec, "start"))
+    header = streams.codec.decode(ids[start + 1 :]).lstrip()
+    assert header.startswith(("user", "functions."))
 
 
 def _check_deltas(streams: Streams, ids: list[int], streamed) -> None:
