@@ -115,6 +115,7 @@ class HarmonyParser:
         if not text or state is _State.DONE:
             return _NOTHING
         if state is _State.CONTENT:
+            self._spoke = True
             return (ContentDelta(text),)
         if state is _State.REASONING:
             return (ReasoningDelta(text),)
@@ -196,6 +197,5 @@ class HarmonyParser:
             self._spoke = True
             return [ToolCallDelta(self._calls - 1, name, "")]
         reasoning = header.channel == "analysis"
-        self._spoke = self._spoke or not reasoning
         self._state = _State.REASONING if reasoning else _State.CONTENT
         return []
