@@ -12,8 +12,11 @@ def parse_with(tiny_codec):
     conversation = Conversation(messages=[Message(role="user", content="Hi")])
 
     def parse(text):
-        parser = HarmonyFormat(tiny_codec).parser(conversation)
-        return parse_turn(parser, tiny_codec.encode(text)), parser.over
+        harmony, ids = HarmonyFormat(tiny_codec), tiny_codec.encode(text)
+        unfinished = harmony.parser(conversation)
+        for token_id in ids:
+            unfinished.push(token_id)
+        return parse_turn(harmony.parser(conversation), ids), unfinished.over
 
     return parse
 
@@ -51,4 +54,4 @@ def test_an_answer_under_a_wrong_role_is_still_seen(parse):
 def test_a_second_message_of_the_assistant_is_part_of_the_turn(parse):
     turn, over = parse(f"{ANSWER}<|start|>assistant<|channel|>final<|message|> Bye.")
     assert turn.content == "Hello, Ada! Bye."
-    assert over  # flushed
+    assert not over
