@@ -4,7 +4,7 @@ A call knows its endpoint's objects and events; this module knows the engine, th
 """
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from fastapi import Request as HttpRequest
@@ -12,16 +12,15 @@ from fastapi import Response
 
 from rose.protocol import InvalidRequestError, Request, RequestOutput
 from rose.server import errors
+from rose.server.admission import admit, in_clients_terms
 from rose.server.engine_client import Generation
 from rose.server.errors import ApiError, ClientGoneError
 from rose.server.front_end import FrontEnd
 from rose.server.http import EventStream, unless_client_leaves
 from rose.server.metrics import CallTimer
+from rose.server.request_log import note_call
 
 log = logging.getLogger("rose.server")
-
-PROMPT_FIELD = "prompt_token_ids"
-"""What the engine calls the prompt."""
 
 
 class Call(Protocol):
@@ -29,11 +28,11 @@ class Call(Protocol):
 
     Attributes:
         requests: to submit to the engine.
-        prompt_field: the field of the body that the prompts come from, for errors.
+        field_names: the body's name of each engine field that goes by another, for errors.
     """
 
     requests: list[Request]
-    prompt_field: str
+    field_names: Mapping[str, str]
 
     def collect(self, outputs: Sequence[RequestOutput]) -> None:
         """Take outputs of an answer that is not streamed."""
@@ -66,16 +65,22 @@ async def answer(
     """Run a call. Its engine requests end with the answer, or when the client leaves.
 
     Raises:
-        InvalidRequestError: the engine refused a request.
+        InvalidRequestError: a request asks for too much, or the engine refused it.
+        ApiError: too many calls run or wait (429), or this one took too long (504).
         EngineDeadError: the engine is not ready, or died before the answer began.
         ClientGoneError: the client left.
     """
     timer = front_end.metrics.start()
-    generation = front_end.client.generate(call.requests)
+    note_call(http_request.scope, timer)
+    try:
+        admitted = admit(front_end, call.requests)
+    except InvalidRequestError as error:
+        raise in_clients_terms(error, call.field_names) from None
+    generation = admitted.generation
     streaming = False
 
     def end() -> None:
-        generation.close()
+        admitted.close()
         timer.end()
 
     try:
@@ -89,19 +94,13 @@ async def answer(
         return EventStream(_events(call, generation, timer, first), end)
     except InvalidRequestError as error:
         timer.outcome = "refused"
-        raise _in_clients_terms(error, call) from None
+        raise in_clients_terms(error, call.field_names) from None
     except Exception as error:
         timer.outcome = "aborted" if isinstance(error, ClientGoneError) else "failed"
         raise
     finally:
         if not streaming:
             end()
-
-
-def _in_clients_terms(error: Exception, call: Call) -> Exception:
-    if isinstance(error, InvalidRequestError) and error.param == PROMPT_FIELD:
-        return InvalidRequestError(error.message, call.prompt_field)
-    return error
 
 
 async def _next(generation: Generation) -> list[RequestOutput]:
@@ -133,7 +132,9 @@ async def _events(
                 yield events
             outputs = await anext(generation, [])
     except Exception as error:
-        refusal = errors.from_exception(_in_clients_terms(error, call))
+        if isinstance(error, InvalidRequestError):
+            error = in_clients_terms(error, call.field_names)
+        refusal = errors.from_exception(error)
         if refusal.status == 500:
             log.error("a stream failed", exc_info=error)
         timer.outcome = "failed"

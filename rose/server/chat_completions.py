@@ -2,12 +2,13 @@
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from rose.protocol import EngineDeadError, FinishReason, Request, RequestOutput, TokenLogprobs
+from rose.server.admission import PROMPT_FIELD
 from rose.server.chat.format import (
     ChatFormat,
     ContentDelta,
@@ -122,10 +123,8 @@ class ChatCompletionCall:
 
     Attributes:
         requests: the one request.
-        prompt_field: the field that the prompt comes from.
+        field_names: the body's name of each engine field that goes by another.
     """
-
-    prompt_field = "messages"
 
     def __init__(
         self,
@@ -135,6 +134,8 @@ class ChatCompletionCall:
         codec: TextCodec,
     ) -> None:
         self.requests = [request]
+        length = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+        self.field_names: Mapping[str, str] = {PROMPT_FIELD: "messages", "max_tokens": length}
         self._codec = codec
         self._choices = [_Choice(turn) for turn in turns]
         self._prompt_tokens = len(request.prompt_token_ids)

@@ -2,12 +2,13 @@
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from rose.protocol import EngineDeadError, FinishReason, Request, RequestOutput
+from rose.server.admission import PROMPT_FIELD
 from rose.server.choice import Choice, Delta, TokenEntry, prompt_entries
 from rose.server.detokenize import TextCodec
 from rose.server.errors import ApiError
@@ -45,13 +46,13 @@ class CompletionCall:
 
     Attributes:
         requests: to submit to the engine.
-        prompt_field: the field that the prompts come from.
+        field_names: the body's name of each engine field that goes by another.
 
     Raises:
         InvalidRequestError: a sampling parameter is out of range.
     """
 
-    prompt_field = "prompt"
+    field_names: Mapping[str, str] = {PROMPT_FIELD: "prompt"}
 
     def __init__(
         self,

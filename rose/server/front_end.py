@@ -108,6 +108,20 @@ class FrontEnd:
         """The model's tokenizer; None: it has none. See `text`."""
         return (await self.text()).codec
 
+    async def require_codec(self) -> TextCodec:
+        """The model's tokenizer.
+
+        Raises:
+            InvalidRequestError: it has none.
+        """
+        codec = await self.codec()
+        if codec is None:
+            raise InvalidRequestError(
+                "prompt is text, and this model has no tokenizer.json; post a list of token ids",
+                "prompt",
+            )
+        return codec
+
     async def chat(self) -> tuple[ChatFormat, TextCodec]:
         """The model's chat format and tokenizer.
 
@@ -136,17 +150,32 @@ class FrontEnd:
         Raises:
             ApiError: 404 or 503.
         """
+        self.require_name(model)
+        if self.client.state is not EngineState.READY:
+            raise self.unavailable()
+
+    def require_name(self, model: str) -> None:
+        """Refuse a model of another name.
+
+        Raises:
+            ApiError: 404, or 503 if no engine has been ready yet.
+        """
         served = self.info().model
         if model != served:
             message = f"the model {model!r} does not exist; this server has {served!r}"
             raise ApiError(404, message, param="model", code="model_not_found")
-        if self.client.state is not EngineState.READY:
-            raise self.unavailable()
 
     def unavailable(self) -> ApiError:
         """The answer while the engine takes no requests."""
         code = f"engine_{self.client.state}"
         return ApiError(503, self.client.reason, kind="server_error", code=code)
+
+
+async def encode_text(codec: TextCodec, text: str) -> list[int]:
+    """Ids of a raw prompt; a long one is tokenised in a thread."""
+    if len(text) > LONG_TEXT:
+        return await asyncio.to_thread(codec.encode, text)
+    return codec.encode(text)
 
 
 async def render(

@@ -20,24 +20,28 @@ MAX_BODY_BYTES = 32 * 2**20
 """Of a request: several prompts of the longest kind, as token ids."""
 
 STALL_S = 120.0
-"""A client that takes nothing of its stream for so long is dropped; until then its events wait."""
+"""A client that takes nothing of its stream for so long is dropped; until then its events wait.
+Its request must have arrived within the same time."""
 
 
 async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
     """The request's body.
 
     Raises:
-        ApiError: it is larger than `limit` bytes (413).
+        ApiError: it is larger than `limit` bytes (413), or stopped coming (408).
         ClientGoneError: the client left before it had sent all of it.
     """
     parts: list[bytes] = []
     size = 0
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                raise ApiError(413, f"the body is too large: at most {limit} bytes would do")
-            parts.append(part)
+        async with asyncio.timeout(STALL_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise ApiError(413, f"the body is too large: at most {limit} bytes would do")
+                parts.append(part)
+    except TimeoutError:
+        raise ApiError(408, f"the body did not arrive within {STALL_S:g} s") from None
     except ClientDisconnect:
         raise ClientGoneError from None
     return b"".join(parts)

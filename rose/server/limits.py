@@ -40,12 +40,8 @@ class Limits:
 
     def _apply(self, request: Request) -> Request:
         sampling, most = request.sampling, self.max_output_tokens
-        _check(
-            "prompt_token_ids",
-            "prompt: tokens",
-            len(request.prompt_token_ids),
-            self.max_prompt_tokens,
-        )
+        length = len(request.prompt_token_ids)
+        _check("prompt_token_ids", "the prompt's tokens", length, self.max_prompt_tokens)
         _check("n", "n", sampling.n, self.max_n)
         _check("max_tokens", "max_tokens", sampling.max_tokens or 0, most)
         if most is not None and sampling.max_tokens is None:

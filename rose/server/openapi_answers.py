@@ -42,6 +42,12 @@ _EVENT = {
 
 _JSON_ANSWERS: Mapping[tuple[str, str], Schema] = {
     ("get", "/health"): _HEALTH,
+    ("get", "/ready"): _fields(ready={"const": True}),
+    ("get", "/version"): _fields(version=_TEXT),
+    ("post", "/tokenize"): _fields(
+        tokens={"type": "array", "items": _NUMBER}, count=_NUMBER, max_model_len=_NUMBER
+    ),
+    ("post", "/detokenize"): _fields(prompt=_TEXT),
     ("get", "/v1/models"): _fields("list", data={"type": "array", "items": _MODEL}),
     ("get", "/v1/models/{name}"): _MODEL,
     ("post", "/v1/completions"): _fields("text_completion", usage=_USAGE, **_COMPLETION),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from rose.protocol import InvalidRequestError
 from rose.server import errors
-from rose.server.engine_client import Generation
+from rose.server.admission import Admitted, admit, in_clients_terms
 from rose.server.errors import ApiError
 from rose.server.front_end import FrontEnd
-from rose.server.responses.call import ResponseCall, in_own_terms
+from rose.server.responses.call import ResponseCall
 
 log = logging.getLogger("rose.server")
 
@@ -24,7 +24,7 @@ class _StoppedError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Running:
     call: ResponseCall
-    generation: Generation
+    admitted: Admitted
     task: asyncio.Task[None]
 
 
@@ -39,7 +39,8 @@ class BackgroundResponses:
         """Begin to make a response.
 
         Raises:
-            ApiError: too many are being made (429).
+            ApiError: too many are being made, or too many calls run or wait (429).
+            InvalidRequestError: it asks for too much.
             EngineDeadError: the engine is not ready.
         """
         if len(self._running) >= MAX_RUNNING:
@@ -50,42 +51,45 @@ class BackgroundResponses:
                 code="too_many_background_responses",
                 headers={"Retry-After": "5"},
             )
-        generation = self._front_end.client.generate(call.requests)
-        task = asyncio.create_task(self._make(call, generation))
-        self._running[call.id] = _Running(call, generation, task)
+        try:
+            admitted = admit(self._front_end, call.requests)
+        except InvalidRequestError as error:
+            raise in_clients_terms(error, call.field_names) from None
+        task = asyncio.create_task(self._make(call, admitted))
+        self._running[call.id] = _Running(call, admitted, task)
 
-    def get(self, response_id: str) -> ResponseCall | None:
-        """One that is being made."""
+    def get(self, response_id: str, owner: str) -> ResponseCall | None:
+        """One of this owner's that is being made."""
         running = self._running.get(response_id)
-        return running.call if running else None
+        return running.call if running and running.call.owner == owner else None
 
-    async def cancel(self, response_id: str) -> bool:
+    async def cancel(self, response_id: str, owner: str) -> bool:
         """Stop one, with what there is of it; whether it was being made."""
         running = self._running.get(response_id)
-        if running is None:
+        if running is None or running.call.owner != owner:
             return False
         # Not the task: one that is cancelled before its first step would never end its response.
-        running.generation.close()
-        running.generation.fail(_StoppedError())
+        running.admitted.close()
+        running.admitted.generation.fail(_StoppedError())
         await asyncio.wait({running.task})
         return True
 
-    async def _make(self, call: ResponseCall, generation: Generation) -> None:
+    async def _make(self, call: ResponseCall, admitted: Admitted) -> None:
         timer = self._front_end.metrics.start()
+        generation = admitted.generation
         try:
-            with generation:
-                async for outputs in generation:
-                    timer.observe(outputs)
-                    call.collect(outputs)
-                    for request_id, index in call.take_cut_short():
-                        generation.finish(request_id, index)
+            async for outputs in generation:
+                timer.observe(outputs)
+                call.collect(outputs)
+                for request_id, index in call.take_cut_short():
+                    generation.finish(request_id, index)
             call.whole()
             timer.outcome = "completed"
         except _StoppedError:
             call.cancel()
         except InvalidRequestError as error:
             timer.outcome = "refused"
-            call.fail(errors.from_exception(in_own_terms(error)))
+            call.fail(errors.from_exception(in_clients_terms(error, call.field_names)))
         except Exception as error:
             timer.outcome = "failed"
             answer = errors.from_exception(error)
@@ -93,5 +97,6 @@ class BackgroundResponses:
                 log.error("a background response failed", exc_info=error)
             call.fail(answer)
         finally:
+            admitted.close()
             timer.end()
             del self._running[call.id]

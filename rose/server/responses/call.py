@@ -1,18 +1,17 @@
 """POST /v1/responses: one response, the engine request it makes and what comes of it."""
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from rose.protocol import (
     EngineDeadError,
     FinishReason,
-    InvalidRequestError,
     Request,
     RequestOutput,
 )
-from rose.server.answering import PROMPT_FIELD
+from rose.server.admission import PROMPT_FIELD
 from rose.server.chat.format import Conversation, FunctionTool, Message
 from rose.server.chat_turn import Turn
 from rose.server.errors import ApiError
@@ -38,6 +37,7 @@ async def make_response_call(
     body: ResponseRequest,
     items: Sequence[Item],
     keep: Callable[[str, StoredResponse], None],
+    owner: str,
 ) -> "ResponseCall":
     """The call that a checked body asks for.
 
@@ -46,6 +46,7 @@ async def make_response_call(
         body: what the client posted.
         items: all that the model is given: its input, after what it continues.
         keep: takes the response, with its id, when it has ended.
+        owner: whose it is.
 
     Raises:
         InvalidRequestError: the body asks for what cannot be; it names the field.
@@ -77,7 +78,7 @@ async def make_response_call(
         parallel_calls=body.parallel_tool_calls is not False,
     )
     response = ResponseObject(request.request_id, body, wanted)
-    return ResponseCall(response, request, turn, items, keep if body.stores() else None)
+    return ResponseCall(response, request, turn, items, keep if body.stores() else None, owner)
 
 
 def _conversation(instructions: str | None, wanted: Wanted, items: Sequence[Item]) -> Conversation:
@@ -96,16 +97,6 @@ def _conversation(instructions: str | None, wanted: Wanted, items: Sequence[Item
     )
 
 
-def in_own_terms(error: InvalidRequestError) -> InvalidRequestError:
-    """A refusal of the engine's, by the names of this endpoint's fields."""
-    if error.param == PROMPT_FIELD:
-        return InvalidRequestError(error.message, ResponseCall.prompt_field)
-    if error.param == "max_tokens":
-        message = error.message.replace("max_tokens", "max_output_tokens")
-        return InvalidRequestError(message, "max_output_tokens")
-    return error
-
-
 class ResponseCall:
     """Turns the outputs of a response's engine request into its object or its events.
 
@@ -115,15 +106,17 @@ class ResponseCall:
         turn: reads the outputs.
         items: all that the model is given.
         keep: takes the response when it has ended; None: the client wants it forgotten.
+        owner: whose it is.
 
     Attributes:
         id: of the response.
         requests: the one request.
-        prompt_field: the field that the prompt comes from.
+        field_names: the body's name of each engine field that goes by another.
+        owner: whose it is.
         input_items: all that the model is given.
     """
 
-    prompt_field = "input"
+    field_names: Mapping[str, str] = {PROMPT_FIELD: "input", "max_tokens": "max_output_tokens"}
 
     def __init__(
         self,
@@ -132,7 +125,9 @@ class ResponseCall:
         turn: Turn,
         items: Sequence[Item],
         keep: Callable[[str, StoredResponse], None] | None,
+        owner: str,
     ) -> None:
+        self.owner = owner
         self.id = request.request_id
         self.requests = [request]
         self.input_items = items
@@ -237,9 +232,13 @@ class ResponseCall:
         )
         body = self._object.encode(status, self._writer.items, usage=usage, error=error)
         if self._keep is not None:
-            output = self._writer.items
-            self._keep(
-                self.id, StoredResponse(body, self.input_items, output, self._object.background)
+            kept = StoredResponse(
+                body,
+                self.input_items,
+                self._writer.items,
+                background=self._object.background,
+                owner=self.owner,
             )
+            self._keep(self.id, kept)
         self._tell(status, body)
         return body

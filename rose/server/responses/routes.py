@@ -1,19 +1,19 @@
 """The routes of /v1/responses."""
 
+import functools
 from collections.abc import Sequence
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
 
 from rose.protocol import InvalidRequestError
-from rose.server import errors
 from rose.server.answering import answer
+from rose.server.body import parse_body
 from rose.server.errors import ApiError
 from rose.server.front_end import FrontEnd
 from rose.server.http import read_body
 from rose.server.responses.background import BackgroundResponses
-from rose.server.responses.call import ResponseCall, in_own_terms, make_response_call
+from rose.server.responses.call import ResponseCall, make_response_call
 from rose.server.responses.checks import check, shown
 from rose.server.responses.items import Item, read_input
 from rose.server.responses.request import ResponseRequest
@@ -37,29 +37,35 @@ def responses_router(front_end: FrontEnd, limits: StoreLimits | None = None) -> 
     # The body is parsed here and not by the framework, as those of all other routes.
     @router.post("", openapi_extra=body_schema)
     async def create(request: Request) -> Response:
-        return await responses.create(request, _parse(await read_body(request)))
+        front_end.queue.check()
+        raw = await read_body(request, front_end.policy.limits.max_body_bytes)
+        return await responses.create(request, parse_body(ResponseRequest, raw))
 
     @router.get("/{response_id}")
-    async def retrieve(response_id: str, stream: str = "false") -> Response:
+    async def retrieve(request: Request, response_id: str, stream: str = "false") -> Response:
         if stream != "false":
             raise InvalidRequestError("a kept response cannot be streamed: leave it out", "stream")
-        return _json(responses.body(response_id))
+        return _json(responses.body(response_id, _owner(request)))
 
     @router.delete("/{response_id}")
-    async def delete(response_id: str) -> Response:
-        await responses.delete(response_id)
+    async def delete(request: Request, response_id: str) -> Response:
+        await responses.delete(response_id, _owner(request))
         fields = {"id": response_id, "object": "response", "deleted": True}
         return _json(msgspec.json.encode(fields))
 
     @router.post("/{response_id}/cancel")
-    async def cancel(response_id: str) -> Response:
-        return _json(await responses.cancel(response_id))
+    async def cancel(request: Request, response_id: str) -> Response:
+        return _json(await responses.cancel(response_id, _owner(request)))
 
     @router.get("/{response_id}/input_items")
     async def input_items(
-        response_id: str, after: str | None = None, limit: str = "20", order: str = "desc"
+        request: Request,
+        response_id: str,
+        after: str | None = None,
+        limit: str = "20",
+        order: str = "desc",
     ) -> Response:
-        items = responses.input_items(response_id)
+        items = responses.input_items(response_id, _owner(request))
         return _json(_listed(items, after=after, limit=limit, order=order))
 
     return router
@@ -89,25 +95,24 @@ class Responses:
         """
         self._front_end.require_model(body.model)
         body.check()
-        before = self._context(body.previous_response_id)
-        items = [*before, *read_input(body.input, before, self._store.item)]
-        call = await make_response_call(self._front_end, body, items, self._store.put)
+        owner = _owner(http_request)
+        before = self._context(body.previous_response_id, owner)
+        known = functools.partial(self._store.item, owner=owner)
+        items = [*before, *read_input(body.input, before, known)]
+        call = await make_response_call(self._front_end, body, items, self._store.put, owner)
         if body.background:
             self._background.start(call)
             return _json(call.in_progress())
-        try:
-            return await answer(self._front_end, http_request, call, stream=bool(body.stream))
-        except InvalidRequestError as error:
-            raise in_own_terms(error) from None
+        return await answer(self._front_end, http_request, call, stream=bool(body.stream))
 
-    def _context(self, previous_id: str | None) -> list[Item]:
+    def _context(self, previous_id: str | None, owner: str) -> list[Item]:
         """What the model was given and wrote in the response that is continued."""
         if previous_id is None:
             return []
         param = "previous_response_id"
-        if self._background.get(previous_id) is not None:
+        if self._background.get(previous_id, owner) is not None:
             raise InvalidRequestError(f"response {shown(previous_id)} is still being made", param)
-        previous = self._store.get(previous_id)
+        previous = self._store.get(previous_id, owner)
         if previous is None:
             raise ApiError(
                 400,
@@ -118,55 +123,62 @@ class Responses:
             )
         return [*previous.input_items, *previous.output]
 
-    def body(self, response_id: str) -> bytes:
+    def body(self, response_id: str, owner: str) -> bytes:
         """A response's object.
 
         Raises:
-            ApiError: there is none of this id (404).
+            ApiError: this owner has none of this id (404).
         """
-        found = self._find(response_id)
+        found = self._find(response_id, owner)
         return found.in_progress() if isinstance(found, ResponseCall) else found.body
 
-    def input_items(self, response_id: str) -> Sequence[Item]:
+    def input_items(self, response_id: str, owner: str) -> Sequence[Item]:
         """All that the model was given, of the responses that it continues too.
 
         Raises:
-            ApiError: there is none of this id (404).
+            ApiError: this owner has none of this id (404).
         """
-        return self._find(response_id).input_items
+        return self._find(response_id, owner).input_items
 
-    async def delete(self, response_id: str) -> None:
+    async def delete(self, response_id: str, owner: str) -> None:
         """Forget a response; one in the making is stopped.
 
         Raises:
-            ApiError: there is none of this id (404).
+            ApiError: this owner has none of this id (404).
         """
-        await self._background.cancel(response_id)
-        if not self._store.delete(response_id):
+        await self._background.cancel(response_id, owner)
+        if not self._store.delete(response_id, owner):
             raise _not_found(response_id)
 
-    async def cancel(self, response_id: str) -> bytes:
+    async def cancel(self, response_id: str, owner: str) -> bytes:
         """Stop a response in the background; the object, as it is then.
 
         Raises:
-            ApiError: there is none of this id (404).
+            ApiError: this owner has none of this id (404).
             InvalidRequestError: it did not run in the background.
         """
-        await self._background.cancel(response_id)
-        found = self._find(response_id)
+        await self._background.cancel(response_id, owner)
+        found = self._find(response_id, owner)
         if isinstance(found, StoredResponse) and not found.background:
             raise InvalidRequestError(
                 "only responses in the background can be cancelled; to end another, close its "
                 "connection",
                 "response_id",
             )
-        return self.body(response_id)
+        return self.body(response_id, owner)
 
-    def _find(self, response_id: str) -> ResponseCall | StoredResponse:
-        found = self._background.get(response_id) or self._store.get(response_id)
+    def _find(self, response_id: str, owner: str) -> ResponseCall | StoredResponse:
+        background = self._background.get(response_id, owner)
+        found = background or self._store.get(response_id, owner)
         if found is None:
             raise _not_found(response_id)
         return found
+
+
+def _owner(request: Request) -> str:
+    """Who the key of a request belongs to."""
+    owner: str = request.state.owner
+    return owner
 
 
 def _not_found(response_id: str) -> ApiError:
@@ -192,13 +204,6 @@ def _listed(items: Sequence[Item], *, after: str | None, limit: str, order: str)
         "has_more": len(ordered) > len(page),
     }
     return msgspec.json.encode(fields)
-
-
-def _parse(raw: bytes) -> ResponseRequest:
-    try:
-        return ResponseRequest.model_validate_json(raw)
-    except ValidationError as error:
-        raise errors.from_validation(error) from None
 
 
 def _json(body: bytes) -> Response:

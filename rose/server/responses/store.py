@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rose.server.auth import NOBODY
 from rose.server.responses.items import Item, size_of
 
 
@@ -32,12 +33,14 @@ class StoredResponse:
         input_items: all that the model was given, of the responses that it continues too.
         output: what it wrote.
         background: whether it ran in the background.
+        owner: whose it is; to others it does not exist.
     """
 
     body: bytes
     input_items: Sequence[Item]
     output: Sequence[Item]
     background: bool
+    owner: str = NOBODY
 
     def size(self) -> int:
         """About how many bytes it takes, alone: items that others share are counted again."""
@@ -60,36 +63,37 @@ class ResponseStore:
         self._now = now
         # (when it was stored, its size, the response), oldest first
         self._kept: OrderedDict[str, tuple[float, int, StoredResponse]] = OrderedDict()
-        self._items: dict[str, Item] = {}  # what the model wrote, by id
+        # what the model wrote, by id, with its owner
+        self._items: dict[str, tuple[str, Item]] = {}
         self._bytes = 0
 
     def put(self, response_id: str, response: StoredResponse) -> None:
         """Keep a response, unless it is too large by itself."""
-        self.delete(response_id)
+        self.delete(response_id, response.owner)
         size = response.size()
         self._kept[response_id] = (self._now(), size, response)
         self._bytes += size
-        self._items.update({item.id: item for item in response.output if item.id})
+        self._items.update({item.id: (response.owner, item) for item in response.output if item.id})
         self._drop_old()
 
-    def get(self, response_id: str) -> StoredResponse | None:
-        """A response; None: there is none of this id, or no longer."""
+    def get(self, response_id: str, owner: str = NOBODY) -> StoredResponse | None:
+        """A response; None: this owner has none of this id, or no longer."""
         self._drop_old()
         entry = self._kept.get(response_id)
-        return entry[2] if entry else None
+        return entry[2] if entry and entry[2].owner == owner else None
 
-    def item(self, item_id: str) -> Item | None:
-        """An item that the model wrote in a response that is kept."""
+    def item(self, item_id: str, owner: str = NOBODY) -> Item | None:
+        """An item that the model wrote in a response of this owner that is kept."""
         self._drop_old()
-        return self._items.get(item_id)
+        item_owner, item = self._items.get(item_id, (None, None))
+        return item if item_owner == owner else None
 
-    def delete(self, response_id: str) -> bool:
-        """Forget a response; whether it was there."""
-        self._drop_old()
-        entry = self._kept.pop(response_id, None)
-        if entry is not None:
-            self._forget(entry)
-        return entry is not None
+    def delete(self, response_id: str, owner: str = NOBODY) -> bool:
+        """Forget a response; whether this owner had it."""
+        if self.get(response_id, owner) is None:
+            return False
+        self._forget(self._kept.pop(response_id))
+        return True
 
     def _drop_old(self) -> None:
         limits = self._limits
