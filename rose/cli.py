@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import click
 
 from rose.cli_files import check_output, parse_prompt, read_prompts, write_whole
+from rose.cli_http import HttpOptions, http_options
 from rose.cli_options import (
     choice,
     engine_arguments,
     engine_options,
-    http_options,
     tokens_file_option,
     tokens_option,
 )
@@ -221,16 +221,26 @@ def engine(options: EngineOptions, endpoint: str, parent_pid: int | None) -> Non
 @click.option(
     "--temperature", type=float, help="0 is greedy.  [default: 0 for a built-in model, else 1]"
 )
+@click.option(
+    "--chat-format",
+    "format_name",
+    metavar="NAME",
+    help="harmony or template.  [default: the model's own]",
+)
 @click.option("--tools/--no-tools", default=True, help="Lend the model a calculator and a clock.")
 def chat(
-    options: EngineOptions, effort: ReasoningEffort, temperature: float | None, tools: bool
+    options: EngineOptions,
+    effort: ReasoningEffort,
+    temperature: float | None,
+    format_name: str | None,
+    tools: bool,
 ) -> None:
     """Talk with MODEL (nano, if none is named) in the terminal; /help lists what else it does."""
     from rose.chat import Chat, engine_writer, run_terminal
     from rose.chat_tools import LOCAL_TOOLS
     from rose.llm import LLM
     from rose.models.builtin import SERVED_NAMES
-    from rose.server.chat.harmony import HarmonyFormat
+    from rose.server.chat.registry import find_chat_format
     from rose.server.detokenize import TextCodec
 
     if temperature is None:
@@ -240,10 +250,8 @@ def chat(
         # Line editing and history come with the import.
         import readline  # noqa: F401
     with LLM.from_options(options) as llm:
-        codec = TextCodec.load(Path(llm.info.model_path))
-        if codec is None:
-            raise ConfigError(f"{options.model} has no tokenizer.json, and so cannot chat")
-        chat_format = HarmonyFormat(codec)
+        folder = Path(llm.info.model_path)
+        chat_format = find_chat_format(folder, TextCodec.load(folder), format_name)
         stops = chat_format.stop_token_ids
         params = SamplingParams(temperature=temperature, stop_token_ids=stops)
         talk = Chat(
@@ -264,14 +272,14 @@ def chat(
 @main.command()
 @engine_options
 @http_options
-def serve(options: EngineOptions, host: str, port: int, drain_seconds: float) -> None:
+def serve(options: EngineOptions, http: HttpOptions) -> None:
     """Serve MODEL over an OpenAI-compatible HTTP API, until ^C."""
     from rose.models.builtin import served_name as default_name
     from rose.models.hub import find_checkpoint
-    from rose.server.serve import ServeOptions, bind
+    from rose.server.serve import bind
     from rose.server.serve import serve as serve_http
 
-    sock = bind(host, port)
+    sock = bind(http.host, http.port)
     name = options.served_name or default_name(options.model)
     # Downloads show their progress here, before there is an engine process.
     local = replace(options, model=str(find_checkpoint(options.model)), served_name=name)
@@ -280,7 +288,7 @@ def serve(options: EngineOptions, host: str, port: int, drain_seconds: float) ->
         own = ["--endpoint", endpoint, "--parent-pid", str(os.getpid())]
         return [sys.executable, "-m", "rose", "engine", *own, *engine_arguments(local)]
 
-    serve_http(sock, engine_command, ServeOptions(drain_s=drain_seconds))
+    serve_http(sock, engine_command, http.serving)
 
 
 @main.command()
@@ -292,13 +300,11 @@ def serve(options: EngineOptions, host: str, port: int, drain_seconds: float) ->
     metavar="FOLDER",
     help="Holds tokenizer.json.  [default: the engine's checkpoint]",
 )
-def front_end(
-    endpoint: str, host: str, port: int, drain_seconds: float, tokenizer: Path | None
-) -> None:
+def front_end(endpoint: str, http: HttpOptions, tokenizer: Path | None) -> None:
     """Serve the API before an engine that `rose engine` runs at ENDPOINT, until ^C."""
-    from rose.server.serve import ServeOptions, attach, bind
+    from rose.server.serve import attach, bind
 
     if tokenizer is not None and not (tokenizer / "tokenizer.json").is_file():
         raise ConfigError(f"--tokenizer {tokenizer} must be a folder that holds tokenizer.json")
-    options = ServeOptions(tokenizer_folder=tokenizer, drain_s=drain_seconds)
-    attach(bind(host, port), endpoint, options)
+    options = replace(http.serving, tokenizer_folder=tokenizer)
+    attach(bind(http.host, http.port), endpoint, options)

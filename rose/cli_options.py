@@ -1,4 +1,4 @@
-"""The options that commands share: an engine's, the prompts', and where to listen."""
+"""The options that commands share: an engine's, and the prompts'."""
 
 import functools
 from collections.abc import Callable
@@ -118,20 +118,3 @@ tokens_file_option = click.option(
     type=click.Path(path_type=Path),
     help="A JSON array of ids, or of such arrays.",
 )
-
-
-def http_options(command: Command) -> Command:
-    """Where to listen, and how long to drain."""
-    for option in (
-        click.option(
-            "--drain-seconds",
-            type=click.FloatRange(0),
-            default=30.0,
-            show_default=True,
-            help="What requests in flight get on ^C.",
-        ),
-        click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True),
-        click.option("--host", default="127.0.0.1", show_default=True),
-    ):
-        command = option(command)
-    return command
