@@ -1,91 +1,29 @@
-"""Run a front end, with an engine process of its own or before one that runs already."""
+"""Run a front end, with engine processes of its own or before ones that run already."""
 
 import asyncio
 import contextlib
-import logging
 import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
 import uvicorn
 
 from rose.server.app import FrontEnd, create_app
-from rose.server.engine_client import EngineClient, EngineState
-from rose.server.policy import Policy
-from rose.server.tls import Tls
+from rose.server.children import Children
+from rose.server.engine_client import EngineClient
+from rose.server.listening import Server, bind, bind_first, make_server, url_of
+from rose.server.router import Router
+from rose.server.serve_options import ServeOptions
+from rose.server.siblings import EngineGone, Job, read_word
 
-log = logging.getLogger("rose.server")
+__all__ = ["ServeOptions", "attach", "bind", "bind_first", "serve", "serve_as_sibling"]
 
-LAST_WORDS_S = 0.5
-"""How long to wait for an exited engine's own account of why."""
-
-
-@dataclass(frozen=True, slots=True)
-class _OwnEngine:
-    """The engine that a front end starts and ends.
-
-    Attributes:
-        command: its command line.
-        folder: made for its socket alone.
-    """
-
-    command: Sequence[str]
-    folder: str
-
-
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """How to serve.
-
-    Attributes:
-        tokenizer_folder: holds tokenizer.json; None: the folder of the engine's checkpoint.
-        drain_s: seconds that requests in flight get to finish on ^C or SIGTERM.
-        engine_exit_s: seconds that the engine process gets to leave before it is killed.
-        dead_after_s: seconds of silence after which the engine counts as dead.
-        chat_format: name of the model's chat format; None: found from its files.
-        policy: about clients.
-        tls: serve HTTPS; None: HTTP.
-        keep_alive_s: seconds that a connection without a request stays open.
-    """
-
-    tokenizer_folder: Path | None = None
-    drain_s: float = 30.0
-    engine_exit_s: float = 10.0
-    dead_after_s: float = 10.0
-    chat_format: str | None = None
-    policy: Policy = field(default_factory=Policy)
-    tls: Tls | None = None
-    keep_alive_s: int = 5
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket for `serve`, bound before the engine is started.
-
-    Raises:
-        OSError: the port is in use, or the address is none of this machine's.
-    """
-    if not host:  # to the socket library it would mean every address of this machine
-        raise OSError("the host is empty; name an address, or 0.0.0.0 for all of this machine's")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-        sock.listen(2048)
-    except OSError as error:
-        sock.close()
-        raise OSError(f"cannot listen on {host} port {port}: {error.strerror}") from None
-    except (UnicodeError, TypeError):  # what it says of names that no encoding takes
-        sock.close()
-        raise OSError(f"cannot listen on {host[:80]!r}: this is no host name") from None
-    return sock
+Announce = Callable[[str], None]
 
 
 def serve(
@@ -93,71 +31,85 @@ def serve(
     engine_command: Callable[[str], Sequence[str]],
     options: ServeOptions | None = None,
     *,
-    announce: Callable[[str], None] | None = None,
+    announce: Announce | None = None,
 ) -> None:
-    """Start an engine process and serve HTTP until ^C or SIGTERM.
+    """Start engine processes and serve HTTP until ^C or SIGTERM.
 
-    While the engine loads, /health answers 503 "starting". If it dies later, the front end stays
-    and says so. The first signal drains: no new connections, requests in flight finish or are
-    aborted after `drain_s`, the engine leaves. A second one quits at once. What lies at the
-    engine's socket is removed, unless this process is killed.
+    While the engine loads, /health answers 503 "starting". If it dies later, what is in flight
+    fails and it is started again (see ServeOptions.restart). The first signal drains: no new
+    connections, requests in flight finish or are aborted after `drain_s`, the engine leaves. A
+    second one quits at once. What lies at the engine's socket is removed, unless this process is
+    killed.
 
     Args:
-        sock: from `bind`; closed at the end.
+        sock: from `bind`, or `bind_first` for several front ends; closed at the end.
         engine_command: the command line of an engine process that listens at the given ZeroMQ
             endpoint (`rose.engine.loop.run_engine_process`) and watches this process.
         options: see ServeOptions.
         announce: shows a line to people; None: on standard error.
 
     Raises:
-        EngineDeadError: the engine failed to start.
+        EngineDeadError: the engine failed to start, or kept dying.
         TokenizerError: the model's tokenizer.json is unusable.
         OSError: the engine's command cannot be run.
     """
+    options = options or ServeOptions()
     with tempfile.TemporaryDirectory(prefix="rose-") as folder:
-        endpoint = f"ipc://{folder}/engine"
-        engine = _OwnEngine(engine_command(endpoint), folder)
-        _run(sock, endpoint, engine, options, announce)
+        endpoints = tuple(f"ipc://{folder}/engine{i}" for i in range(options.num_engines))
+        host, port = sock.getsockname()[:2]
+        job = Job(host, port, endpoints, own_engines=True, options=options)
+        commands = [engine_command(endpoint) for endpoint in endpoints]
+
+        def clean_up() -> None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+        _run(sock, _serve(sock, job, commands, announce or _to_stderr, clean_up))
 
 
 def attach(
     sock: socket.socket,
-    endpoint: str,
+    endpoints: Sequence[str],
     options: ServeOptions | None = None,
     *,
-    announce: Callable[[str], None] | None = None,
+    announce: Announce | None = None,
 ) -> None:
-    """Serve HTTP before an engine that others start and stop, until ^C or SIGTERM.
+    """Serve HTTP before engines that others start and stop, until ^C or SIGTERM.
 
-    It is as `serve`, but the engine may come late, go and come again, and is left running at the
+    It is as `serve`, but engines may come late, go and come again, and are left running at the
     end.
 
     Args:
-        sock: from `bind`; closed at the end.
-        endpoint: ZeroMQ address at which the engine listens, now or later.
+        sock: from `bind`, or `bind_first` for several front ends; closed at the end.
+        endpoints: ZeroMQ addresses at which engines of the same model listen, now or later.
         options: see ServeOptions.
         announce: shows a line to people; None: on standard error.
 
     Raises:
-        EngineDeadError: the engine says that it failed to start.
+        EngineDeadError: every engine says that it failed to start.
         TokenizerError: the model's tokenizer.json is unusable.
-        OSError: the endpoint is no address.
+        OSError: an endpoint is no address.
     """
-    _run(sock, endpoint, None, options, announce)
+    host, port = sock.getsockname()[:2]
+    options = options or ServeOptions()
+    job = Job(host, port, tuple(endpoints), own_engines=False, options=options)
+    _run(sock, _serve(sock, job, [], announce or _to_stderr, lambda: None))
 
 
-def _run(
-    sock: socket.socket,
-    endpoint: str,
-    engine: _OwnEngine | None,
-    options: ServeOptions | None,
-    announce: Callable[[str], None] | None,
-) -> None:
+def serve_as_sibling(job: Job, descriptor: int) -> None:
+    """Be a further front end, until SIGTERM or until the first one is gone.
+
+    Args:
+        job: from the first one.
+        descriptor: where it sends what else it has to say; see `read_word`.
+    """
+    sock = bind(job.host, job.port, shared=True)
+    _run(sock, _serve_sibling(sock, job, descriptor))
+
+
+def _run(sock: socket.socket, serving: Coroutine[None, None, None]) -> None:
     factory = uvicorn.Config(app="unused").get_loop_factory()
     with contextlib.closing(sock), asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(
-            _serve(sock, endpoint, engine, options or ServeOptions(), announce or _to_stderr)
-        )
+        runner.run(serving)
 
 
 def _to_stderr(line: str) -> None:
@@ -168,106 +120,122 @@ def _to_stderr(line: str) -> None:
         sys.stderr.flush()
 
 
+@contextlib.asynccontextmanager
+async def _connected(job: Job) -> AsyncIterator[Router]:
+    async with contextlib.AsyncExitStack() as stack:
+        clients = []
+        for endpoint in job.endpoints:
+            client = EngineClient(
+                endpoint, dead_after_s=job.options.dead_after_s, own_engine=job.own_engines
+            )
+            clients.append(await stack.enter_async_context(client))
+        yield Router(clients)
+
+
+def _make_front_end(job: Job, router: Router) -> tuple[FrontEnd, Server]:
+    options = job.options
+    front_end = FrontEnd(router, options.tokenizer_folder, options.chat_format, options.policy)
+    app = create_app(front_end)
+    server = make_server(
+        app, options.tls, keep_alive_s=options.keep_alive_s, drain_s=options.drain_s
+    )
+    return front_end, server
+
+
 async def _serve(
     sock: socket.socket,
-    endpoint: str,
-    engine: _OwnEngine | None,
-    options: ServeOptions,
-    announce: Callable[[str], None],
+    job: Job,
+    commands: Sequence[Sequence[str]],
+    announce: Announce,
+    clean_up: Callable[[], None],
 ) -> None:
-    async with EngineClient(
-        endpoint, dead_after_s=options.dead_after_s, own_engine=engine is not None
-    ) as client:
-        front_end = FrontEnd(client, options.tokenizer_folder, options.chat_format, options.policy)
-        server = _make_server(front_end, options)
-        process = None if engine is None else _start_engine(engine.command)
+    async with _connected(job) as router, Children(router, job.options) as children:
+        front_end, server = _make_front_end(job, router)
 
         def drain() -> None:
-            _drain(server, client, options.drain_s)
-            announce(_farewell(client.num_in_flight, options.drain_s))
+            _drain(server, router, job.options.drain_s)
+            children.drain()
+            announce(_farewell(router.num_in_flight, job.options))
 
         def quit_now() -> None:
-            if engine is not None and process is not None:
-                _remove(process, engine.folder)
+            children.kill()
+            clean_up()
 
         with _signals(drain, quit_now):
-            async with _supervised(process, client, options.engine_exit_s):
-                starting = asyncio.create_task(_start(front_end, sock, server, announce))
-                await server.serve(sockets=[sock])
-                if not starting.done():
-                    starting.cancel()  # ^C while the engine loads
-                with contextlib.suppress(asyncio.CancelledError):
-                    await starting
+            children.start(commands, job)
+            await _until_shutdown(
+                server, sock, [_start(front_end, sock, job.options, announce), *children.watches()]
+            )
 
 
-def _start_engine(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    # A process group of its own: a terminal's ^C is this process's business alone.
-    return subprocess.Popen(list(command), stdin=subprocess.DEVNULL, process_group=0)
+async def _until_shutdown(
+    server: Server, sock: socket.socket, works: Sequence[Coroutine[None, None, None]]
+) -> None:
+    """Serve, and work meanwhile; the first failure of a work ends the server, and is raised."""
+    failures: list[BaseException] = []
+
+    async def attempt(work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            failures.append(error)
+            server.should_exit = True
+
+    tasks = [asyncio.create_task(attempt(work)) for work in works]
+    await server.serve(sockets=[sock])
+    for task in tasks:
+        task.cancel()  # ^C while the engine loads
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if failures:
+        raise failures[0]
 
 
 async def _start(
-    front_end: FrontEnd,
-    sock: socket.socket,
-    server: uvicorn.Server,
-    announce: Callable[[str], None],
+    front_end: FrontEnd, sock: socket.socket, options: ServeOptions, announce: Announce
 ) -> None:
-    """Wait for the engine and say so; if it fails, end the server."""
-    host, port = sock.getsockname()[:2]
-    scheme = "https" if server.config.is_ssl else "http"
-    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    """Wait for the engine and say so."""
+    url = url_of(sock, options.tls)
     announce(f"Listening on {url}; {front_end.client.reason}")
-    try:
-        info = await front_end.client.wait_ready()
-        await front_end.codec()
-    except Exception:
-        server.should_exit = True
-        raise
-    announce(f"Serving {info.model} on {url}/v1 ({info.description})")
+    info = await front_end.client.wait_ready()
+    await front_end.codec()
+    several = ""
+    if len(front_end.client.engines) > 1:
+        several += f"; {len(front_end.client.engines)} engines"
+    if options.num_front_ends > 1:
+        several += f"; {options.num_front_ends} front ends"
+    announce(f"Serving {info.model} on {url}/v1 ({info.description}{several})")
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: `serve` has its own."""
+async def _serve_sibling(sock: socket.socket, job: Job, descriptor: int) -> None:
+    async with _connected(job) as router:
+        _, server = _make_front_end(job, router)
+        loop = asyncio.get_running_loop()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield
+        def listen() -> None:
+            while isinstance(word := read_word(descriptor), EngineGone):
+                engine = router.engines[word.number]
+                loop.call_soon_threadsafe(engine.engine_exited, word.reason)
+            os.kill(os.getpid(), signal.SIGTERM)  # the first front end is gone
 
-
-def _make_server(front_end: FrontEnd, options: ServeOptions) -> _Server:
-    config = uvicorn.Config(
-        create_app(front_end),
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_keep_alive=options.keep_alive_s,
-        ssl_certfile=options.tls.certificate if options.tls else None,
-        ssl_keyfile=options.tls.key if options.tls else None,
-        # Requests end by themselves at drain_s; this is for clients that do not read.
-        timeout_graceful_shutdown=int(options.drain_s) + 3,
-    )
-    return _Server(config)
+        with _signals(lambda: _drain(server, router, job.options.drain_s), lambda: None):
+            threading.Thread(target=listen, name="first-front-end", daemon=True).start()
+            await server.serve(sockets=[sock])
 
 
-def _farewell(num_in_flight: int, drain_s: float) -> str:
-    if not num_in_flight:
+def _farewell(num_in_flight: int, options: ServeOptions) -> str:
+    if options.num_front_ends > 1:
+        requests = "requests"
+    elif num_in_flight:
+        requests = "1 request" if num_in_flight == 1 else f"{num_in_flight} requests"
+    else:
         return "Shutting down; ^C again to quit now"
-    requests = "1 request" if num_in_flight == 1 else f"{num_in_flight} requests"
-    return f"Draining {requests} for at most {drain_s:g} s; ^C again to quit now"
+    return f"Draining {requests} for at most {options.drain_s:g} s; ^C again to quit now"
 
 
-def _remove(process: subprocess.Popen[bytes], folder: str) -> None:
-    """Kill an engine, and remove its socket's folder."""
-    process.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(1.0)  # lest it makes the socket meanwhile
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _drain(server: uvicorn.Server, client: EngineClient, drain_s: float) -> None:
+def _drain(server: Server, router: Router, drain_s: float) -> None:
     server.should_exit = True
     reason = "the server is shutting down"
-    asyncio.get_running_loop().call_later(drain_s, client.fail_all, reason)
+    asyncio.get_running_loop().call_later(drain_s, router.fail_all, reason)
 
 
 @contextlib.contextmanager
@@ -292,40 +260,3 @@ def _signals(first: Callable[[], None], second: Callable[[], None]) -> Iterator[
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
-
-
-@contextlib.asynccontextmanager
-async def _supervised(
-    process: subprocess.Popen[bytes] | None, client: EngineClient, exit_s: float
-) -> AsyncIterator[None]:
-    """Tell the client if its own engine process exits, and make that leave at the end."""
-    if process is None:
-        yield
-        return
-    watching = asyncio.create_task(_watch(process, client))
-    try:
-        yield
-    finally:
-        watching.cancel()
-        if client.state is EngineState.READY:
-            client.shutdown_engine()
-        elif process.poll() is None:
-            process.terminate()  # it loads, or hangs
-        try:
-            await asyncio.to_thread(process.wait, exit_s)
-        except subprocess.TimeoutExpired:
-            log.warning("the engine process did not leave within %g s: killed", exit_s)
-            process.kill()
-
-
-async def _watch(process: subprocess.Popen[bytes], client: EngineClient) -> None:
-    status = await asyncio.to_thread(process.wait)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(client.wait_dead(), LAST_WORDS_S)
-    client.engine_exited(_how_it_ended(status))
-
-
-def _how_it_ended(status: int) -> str:
-    if status >= 0:
-        return f"the engine process exited with status {status}"
-    return f"the engine process was killed by {signal.Signals(-status).name}"

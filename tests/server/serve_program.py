@@ -1,6 +1,6 @@
 """A program: `serve` with the scripted engine behind it; flags after `--` are the engine's.
 
-Or `attach`, before an engine that runs at an endpoint.
+Or `attach`, before engines that run at endpoints.
 """
 
 import argparse
@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from rose.protocol import EngineDeadError, UserError
-from rose.server.serve import ServeOptions, attach, bind, serve
+from rose.server.serve import ServeOptions, attach, bind, bind_first, serve
+from rose.server.supervisor import RestartPolicy
 
 SCRIPTED_ENGINE = Path(__file__).resolve().parents[1] / "scripted_engine.py"
 
@@ -19,14 +20,24 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tokenizer-folder", type=Path)
     parser.add_argument("--drain-s", type=float, default=10.0)
-    parser.add_argument("--attach", metavar="ENDPOINT")
+    parser.add_argument("--attach", metavar="ENDPOINT", action="append")
+    parser.add_argument("--engines", type=int, default=1)
+    parser.add_argument("--front-ends", type=int, default=1)
+    parser.add_argument("--no-restart", action="store_true")
+    parser.add_argument("--restart-delay-s", type=float, default=0.2)
     parser.add_argument("engine_flags", nargs="*")
     args = parser.parse_args()
     flags = [*args.engine_flags, "--parent-pid", str(os.getpid())]
     try:
-        sock = bind("127.0.0.1", args.port)
+        sock = (bind if args.front_ends == 1 else bind_first)("127.0.0.1", args.port)
+        restart = RestartPolicy(args.restart_delay_s, max_failures=3)
         options = ServeOptions(
-            tokenizer_folder=args.tokenizer_folder, drain_s=args.drain_s, dead_after_s=5.0
+            tokenizer_folder=args.tokenizer_folder,
+            drain_s=args.drain_s,
+            dead_after_s=5.0,
+            restart=None if args.no_restart else restart,
+            num_engines=args.engines,
+            num_front_ends=args.front_ends,
         )
         if args.attach:
             attach(sock, args.attach, options)

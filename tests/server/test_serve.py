@@ -73,7 +73,7 @@ def test_hosts_that_are_none_of_this_machine(host):
 
 
 def test_killing_the_engine_ends_streams_with_an_error(start_server):
-    server = start_server(step_s=0.02).ready()
+    server = start_server("--no-restart", step_s=0.02).ready()
     streaming, streamed = in_background(
         lambda: stream(server, max_tokens=2000, return_token_ids=True)
     )
