@@ -41,12 +41,14 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     return sock
 
 
-def bind_first(host: str, port: int) -> socket.socket:
-    """A shared listening socket on a port where nobody else listens yet.
+def bind_for(num_front_ends: int, host: str, port: int) -> socket.socket:
+    """The listening socket of the first of so many front-end processes.
 
     Raises:
-        OSError: as `bind`.
+        OSError: the port is in use, or the address is none of this machine's.
     """
+    if num_front_ends == 1:
+        return bind(host, port)
     with bind(host, port) as probe:  # a shared one would join whoever shares the port already
         free_port = int(probe.getsockname()[1])
     return bind(host, free_port, shared=True)

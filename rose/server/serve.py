@@ -16,12 +16,12 @@ import uvicorn
 from rose.server.app import FrontEnd, create_app
 from rose.server.children import Children
 from rose.server.engine_client import EngineClient
-from rose.server.listening import Server, bind, bind_first, make_server, url_of
+from rose.server.listening import Server, bind, make_server, url_of
 from rose.server.router import Router
 from rose.server.serve_options import ServeOptions
 from rose.server.siblings import EngineGone, Job, read_word
 
-__all__ = ["ServeOptions", "attach", "bind", "bind_first", "serve", "serve_as_sibling"]
+__all__ = ["ServeOptions", "attach", "bind", "serve", "serve_as_sibling"]
 
 Announce = Callable[[str], None]
 
@@ -42,7 +42,7 @@ def serve(
     killed.
 
     Args:
-        sock: from `bind`, or `bind_first` for several front ends; closed at the end.
+        sock: from `bind_for`; closed at the end.
         engine_command: the command line of an engine process that listens at the given ZeroMQ
             endpoint (`rose.engine.loop.run_engine_process`) and watches this process.
         options: see ServeOptions.
@@ -79,7 +79,7 @@ def attach(
     end.
 
     Args:
-        sock: from `bind`, or `bind_first` for several front ends; closed at the end.
+        sock: from `bind_for`; closed at the end.
         endpoints: ZeroMQ addresses at which engines of the same model listen, now or later.
         options: see ServeOptions.
         announce: shows a line to people; None: on standard error.

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from rose.protocol import EngineDeadError, UserError
-from rose.server.serve import ServeOptions, attach, bind, bind_first, serve
+from rose.server.listening import bind_for
+from rose.server.serve import ServeOptions, attach, serve
 from rose.server.supervisor import RestartPolicy
 
 SCRIPTED_ENGINE = Path(__file__).resolve().parents[1] / "scripted_engine.py"
@@ -29,7 +30,7 @@ def main() -> int:
     args = parser.parse_args()
     flags = [*args.engine_flags, "--parent-pid", str(os.getpid())]
     try:
-        sock = (bind if args.front_ends == 1 else bind_first)("127.0.0.1", args.port)
+        sock = bind_for(args.front_ends, "127.0.0.1", args.port)
         restart = RestartPolicy(args.restart_delay_s, max_failures=3)
         options = ServeOptions(
             tokenizer_folder=args.tokenizer_folder,
