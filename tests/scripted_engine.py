@@ -6,7 +6,7 @@ Sampled ids are printable ASCII in the tokenizer's order, unless `--sample-below
 import argparse
 import time
 
-from rose.config import CacheConfig, ConfigError
+from rose.config import CacheConfig, ConfigError, SchedulerConfig
 from rose.engine.front_ends import Timing
 from rose.engine.loop import run_engine_process
 from tests.fakes import FakeExecutor, fake_engine
@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--fail-at-step", type=int)
     parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE)
     parser.add_argument("--sample-below", type=int, default=PRINTABLE)
+    parser.add_argument("--max-num-seqs", type=int, default=8)
     parser.add_argument("--parent-pid", type=int)
     parser.add_argument("--heartbeat-s", type=float, default=0.1)
     parser.add_argument("--front-end-timeout-s", type=float, default=10.0)
@@ -49,7 +50,14 @@ def main() -> int:
             raise ConfigError(args.fail_load)
         executor = PacedExecutor(args.vocab_size, args.step_s, args.fail_at_step)
         cache = CacheConfig(block_size=16, num_blocks=(512, 256), window=8)
-        engine = fake_engine(executor, cache=cache, max_model_len=MAX_MODEL_LEN, eos=(EOS,))
+        scheduler = SchedulerConfig(args.max_num_seqs, max_batched_tokens=64, chunk_size=32)
+        engine = fake_engine(
+            executor,
+            scheduler=scheduler,
+            cache=cache,
+            max_model_len=MAX_MODEL_LEN,
+            eos=(EOS,),
+        )
         executor.vocab_size = args.sample_below
         return engine
 
