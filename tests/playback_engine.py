@@ -33,6 +33,7 @@ from rose.protocol import (
 from rose.server.app import FrontEnd, create_app
 from rose.server.detokenize import TextCodec
 from rose.server.engine_client import EngineClient
+from rose.server.policy import Policy
 
 MODEL = "played"
 NANO = Path(__file__).resolve().parents[1] / "rose" / "assets" / "nano"
@@ -162,7 +163,12 @@ class Played:
 
 
 @contextmanager
-def playing(folder: Path, chat_format: str | None = None) -> Iterator[Played]:
+def playing(
+    folder: Path,
+    chat_format: str | None = None,
+    policy: Policy | None = None,
+    api_key: str = "none",
+) -> Iterator[Played]:
     """Serve the checkpoint's tokenizer (or nano's, if it has none) before a playback engine."""
     codec = TextCodec.load(folder) or TextCodec.load(NANO)
     assert codec is not None
@@ -172,10 +178,10 @@ def playing(folder: Path, chat_format: str | None = None) -> Iterator[Played]:
         port = socket.bind_to_random_port("tcp://127.0.0.1")
         playback = threading.Thread(target=engine.run, args=(socket, ending))
         playback.start()
-        front_end = _FrontEndThread(f"tcp://127.0.0.1:{port}", chat_format)
+        front_end = _FrontEndThread(f"tcp://127.0.0.1:{port}", chat_format, policy)
         try:
             url = front_end.start()
-            with openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client:
+            with openai.OpenAI(base_url=url + "/v1", api_key=api_key, max_retries=0) as client:
                 yield Played(engine, url, client)
         finally:
             front_end.stop()
@@ -184,7 +190,8 @@ def playing(folder: Path, chat_format: str | None = None) -> Iterator[Played]:
 
 
 class _FrontEndThread:
-    def __init__(self, endpoint: str, chat_format: str | None) -> None:
+    def __init__(self, endpoint: str, chat_format: str | None, policy: Policy | None) -> None:
+        self._policy = policy
         self._endpoint = endpoint
         self._chat_format = chat_format
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -193,7 +200,7 @@ class _FrontEndThread:
     async def _serve(self) -> None:
         async with EngineClient(self._endpoint) as client:
             await client.wait_ready()
-            front_end = FrontEnd(client, None, self._chat_format)
+            front_end = FrontEnd(client, None, self._chat_format, self._policy)
             config = uvicorn.Config(
                 create_app(front_end), port=0, log_level="warning", lifespan="off"
             )

@@ -116,3 +116,29 @@ def server(tokenizer_folder: Path) -> Iterator[Server]:
     server = Server("--tokenizer-folder", str(tokenizer_folder))
     yield server.ready()
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def nano_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where clients find the API of `rose serve nano`, which runs in processes of its own."""
+    log = tmp_path_factory.mktemp("nano") / "log"
+    words = ["serve", "nano", "--port", "0", "--device", "cpu", "--cpu-threads", "1"]
+    with log.open("w") as stderr:
+        command = [sys.executable, "-m", "rose", *words]
+        process = subprocess.Popen(command, env=environment(), stderr=stderr)
+    try:
+        yield _served_url(process, log)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _served_url(process: subprocess.Popen[bytes], log: Path) -> str:
+    end = time.monotonic() + 60
+    while True:
+        for line in log.read_text().splitlines():
+            if line.startswith("Serving "):
+                return line.split()[3]
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.05)

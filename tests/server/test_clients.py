@@ -2,12 +2,7 @@
 
 import asyncio
 import json
-import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 import openai
@@ -22,8 +17,6 @@ from agents import (
 )
 from pydantic import BaseModel
 
-from tests.engine_processes import environment
-
 MODEL = "rose-nano"
 WEATHER = {
     "type": "function",
@@ -37,30 +30,6 @@ WEATHER = {
         },
     },
 }
-
-
-@pytest.fixture(scope="module")
-def nano_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`rose serve nano`, in processes of its own."""
-    log = tmp_path_factory.mktemp("serve") / "log"
-    command = [sys.executable, "-m", "rose", "serve", "nano", "--port", "0"]
-    with log.open("w") as stderr:
-        process = subprocess.Popen(command, env=environment(), stderr=stderr)
-    try:
-        yield _wait_for_url(log) + "/v1"
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _wait_for_url(log: Path) -> str:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        found = re.search(r"Serving rose-nano on (http://\S+)/v1", log.read_text())
-        if found:
-            return found[1]
-        time.sleep(0.1)
-    raise AssertionError(log.read_text())
 
 
 @pytest.fixture(scope="module")
