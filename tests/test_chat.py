@@ -184,4 +184,4 @@ def test_the_command_needs_a_tokenizer(tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     done = CliRunner().invoke(main, ["chat", str(tmp_path), "--device", "cpu"], input="")
     assert done.exit_code == 1
-    assert "has no tokenizer.json, and so cannot chat" in done.output
+    assert "has no tokenizer.json, without which there is no text" in done.output
