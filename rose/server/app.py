@@ -63,12 +63,14 @@ def create_app(front_end: FrontEnd) -> FastAPI:
     async def completions(request: Request) -> Response:
         front_end.queue.check()
         raw = await read_body(request, policy.limits.max_body_bytes)
+        await front_end.queue.turn()
         return await _complete(front_end, request, parse_body(CompletionRequest, raw))
 
     @app.post("/v1/chat/completions", openapi_extra=json_body(ChatCompletionRequest))
     async def chat_completions(request: Request) -> Response:
         front_end.queue.check()
         raw = await read_body(request, policy.limits.max_body_bytes)
+        await front_end.queue.turn()
         body = parse_body(ChatCompletionRequest, raw)
         call = await make_chat_call(front_end, body, len(raw))
         return await answer(front_end, request, call, stream=bool(body.stream))

@@ -93,21 +93,22 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream (ASGI)."""
+        loop = asyncio.get_running_loop()
+        # One timer that is moved; a wait_for per event would cost more than the event.
+        timer = asyncio.timeout(None)
 
         async def send_in_time(message: Message) -> None:
-            try:
-                await asyncio.wait_for(send(message), self._stall_s)
-            except TimeoutError:
-                raise _StalledError from None
+            timer.reschedule(loop.time() + self._stall_s)
+            await send(message)
+            timer.reschedule(None)
 
         try:
-            await super().__call__(scope, receive, send_in_time)
-        except _StalledError:
+            async with timer:
+                await super().__call__(scope, receive, send_in_time)
+        except TimeoutError:
+            if not timer.expired():
+                raise
             # The server closes a connection whose answer is incomplete.
             log.warning("a client took nothing of its stream for %g s: dropped", self._stall_s)
         finally:
             self._on_end()
-
-
-class _StalledError(Exception):
-    """The client does not read."""

@@ -1,5 +1,6 @@
 """What one server takes: how many calls at a time, and how large each may be."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -74,6 +75,7 @@ class Queue:
     def __init__(self, most: int) -> None:
         self._most = most
         self._taken = 0
+        self._turn = asyncio.Lock()
 
     @property
     def full(self) -> bool:
@@ -94,6 +96,14 @@ class Queue:
                 code="rate_limit_exceeded",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
+
+    async def turn(self) -> None:
+        """Wait until this call may be prepared: one in each round of the event loop.
+
+        So streams go on while hundreds of calls that came at once are prepared.
+        """
+        async with self._turn:
+            await asyncio.sleep(0)
 
     def take(self) -> "Place":
         """A place for one call.

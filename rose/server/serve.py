@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -198,6 +199,7 @@ async def _start(
     announce(f"Listening on {url}; {front_end.client.reason}")
     info = await front_end.client.wait_ready()
     await front_end.codec()
+    _spare_the_collector()
     several = ""
     if len(front_end.client.engines) > 1:
         several += f"; {len(front_end.client.engines)} engines"
@@ -219,7 +221,18 @@ async def _serve_sibling(sock: socket.socket, job: Job, descriptor: int) -> None
 
         with _signals(lambda: _drain(server, router, job.options.drain_s), lambda: None):
             threading.Thread(target=listen, name="first-front-end", daemon=True).start()
+            _spare_the_collector()
             await server.serve(sockets=[sock])
+
+
+def _spare_the_collector() -> None:
+    """Exempt what lives as long as the process from garbage collection.
+
+    Else each full collection, one in a second or two under load, goes through all modules and
+    stops every stream meanwhile.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _farewell(num_in_flight: int, options: ServeOptions) -> str:

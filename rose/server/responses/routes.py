@@ -39,6 +39,7 @@ def responses_router(front_end: FrontEnd, limits: StoreLimits | None = None) -> 
     async def create(request: Request) -> Response:
         front_end.queue.check()
         raw = await read_body(request, front_end.policy.limits.max_body_bytes)
+        await front_end.queue.turn()
         return await responses.create(request, parse_body(ResponseRequest, raw))
 
     @router.get("/{response_id}")
