@@ -71,12 +71,12 @@ async def answer(
         ClientGoneError: the client left.
     """
     timer = front_end.metrics.start()
-    note_call(http_request.scope, timer)
     try:
         admitted = admit(front_end, call.requests)
     except InvalidRequestError as error:
         raise in_clients_terms(error, call.field_names) from None
     generation = admitted.generation
+    note_call(http_request.scope, timer)
     streaming = False
 
     def end() -> None:
