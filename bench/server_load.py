@@ -159,10 +159,12 @@ def processes(tokens_per_s: float) -> Iterator[tuple[int, int, int]]:
 
 def _port(front_end: subprocess.Popen[str]) -> int:
     assert front_end.stderr is not None
+    lines: list[str] = []
     for line in front_end.stderr:
+        lines.append(line)
         if line.startswith("Serving"):
             return int(line.split("/v1")[0].rpartition(":")[2])
-    raise SystemExit("the front end did not start")
+    raise SystemExit("the front end did not start:\n" + "".join(lines))
 
 
 def post(tokens: int) -> bytes:

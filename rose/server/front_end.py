@@ -9,6 +9,7 @@ from pathlib import Path
 from rose.protocol import EngineInfo, InvalidRequestError, UserError
 from rose.server.chat.format import ChatFormat, Conversation
 from rose.server.chat.registry import ChatFormatError, find_chat_format
+from rose.server.collector import spare_long_lived_objects
 from rose.server.detokenize import TextCodec
 from rose.server.engine_client import EngineState
 from rose.server.engines import Engines
@@ -102,6 +103,7 @@ class FrontEnd:
                 self._texts[folder] = await asyncio.to_thread(
                     ModelText.load, folder, self._chat_format
                 )
+                spare_long_lived_objects()
         return self._texts[folder]
 
     async def codec(self) -> TextCodec | None:
