@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 
 import uvicorn
 
+from rose.protocol import EngineDeadError
 from rose.server.app import FrontEnd, create_app
 from rose.server.children import Children
 from rose.server.engine_client import EngineClient
@@ -25,6 +25,9 @@ from rose.server.siblings import EngineGone, Job, read_word
 __all__ = ["ServeOptions", "attach", "bind", "serve", "serve_as_sibling"]
 
 Announce = Callable[[str], None]
+
+RETRY_S = 0.2
+"""How often a further front end looks whether a dead engine is back."""
 
 
 def serve(
@@ -64,7 +67,8 @@ def serve(
         def clean_up() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
-        _run(sock, _serve(sock, job, commands, announce or _to_stderr, clean_up))
+        with contextlib.closing(sock):
+            _run(_serve(sock, job, commands, announce or _to_stderr, clean_up))
 
 
 def attach(
@@ -93,23 +97,25 @@ def attach(
     host, port = sock.getsockname()[:2]
     options = options or ServeOptions()
     job = Job(host, port, tuple(endpoints), own_engines=False, options=options)
-    _run(sock, _serve(sock, job, [], announce or _to_stderr, lambda: None))
+    with contextlib.closing(sock):
+        _run(_serve(sock, job, [], announce or _to_stderr, lambda: None))
 
 
 def serve_as_sibling(job: Job, descriptor: int) -> None:
     """Be a further front end, until SIGTERM or until the first one is gone.
 
+    It listens once the engine is ready: until then the first one answers that it is not.
+
     Args:
         job: from the first one.
         descriptor: where it sends what else it has to say; see `read_word`.
     """
-    sock = bind(job.host, job.port, shared=True)
-    _run(sock, _serve_sibling(sock, job, descriptor))
+    _run(_serve_sibling(job, descriptor))
 
 
-def _run(sock: socket.socket, serving: Coroutine[None, None, None]) -> None:
+def _run(serving: Coroutine[None, None, None]) -> None:
     factory = uvicorn.Config(app="unused").get_loop_factory()
-    with contextlib.closing(sock), asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serving)
 
 
@@ -199,7 +205,6 @@ async def _start(
     announce(f"Listening on {url}; {front_end.client.reason}")
     info = await front_end.client.wait_ready()
     await front_end.codec()
-    _spare_the_collector()
     several = ""
     if len(front_end.client.engines) > 1:
         several += f"; {len(front_end.client.engines)} engines"
@@ -208,31 +213,38 @@ async def _start(
     announce(f"Serving {info.model} on {url}/v1 ({info.description}{several})")
 
 
-async def _serve_sibling(sock: socket.socket, job: Job, descriptor: int) -> None:
+async def _serve_sibling(job: Job, descriptor: int) -> None:
     async with _connected(job) as router:
-        _, server = _make_front_end(job, router)
+        front_end, server = _make_front_end(job, router)
         loop = asyncio.get_running_loop()
+        waiting = asyncio.create_task(_until_ready(front_end))
 
-        def listen() -> None:
+        def drain() -> None:
+            waiting.cancel()
+            _drain(server, router, job.options.drain_s)
+
+        def listen_to_first() -> None:
             while isinstance(word := read_word(descriptor), EngineGone):
                 engine = router.engines[word.number]
                 loop.call_soon_threadsafe(engine.engine_exited, word.reason)
             os.kill(os.getpid(), signal.SIGTERM)  # the first front end is gone
 
-        with _signals(lambda: _drain(server, router, job.options.drain_s), lambda: None):
-            threading.Thread(target=listen, name="first-front-end", daemon=True).start()
-            _spare_the_collector()
-            await server.serve(sockets=[sock])
+        with _signals(drain, lambda: None), contextlib.suppress(asyncio.CancelledError):
+            threading.Thread(target=listen_to_first, name="first-front-end", daemon=True).start()
+            await waiting
+            with bind(job.host, job.port, shared=True) as sock:
+                await server.serve(sockets=[sock])
 
 
-def _spare_the_collector() -> None:
-    """Exempt what lives as long as the process from garbage collection.
-
-    Else each full collection, one in a second or two under load, goes through all modules and
-    stops every stream meanwhile.
-    """
-    gc.collect()
-    gc.freeze()
+async def _until_ready(front_end: FrontEnd) -> None:
+    while True:
+        try:
+            await front_end.client.wait_ready()
+        except EngineDeadError:
+            await asyncio.sleep(RETRY_S)  # it is the first front end's to give it up
+        else:
+            await front_end.codec()
+            return
 
 
 def _farewell(num_in_flight: int, options: ServeOptions) -> str:

@@ -26,12 +26,13 @@ def main() -> int:
     parser.add_argument("--front-ends", type=int, default=1)
     parser.add_argument("--no-restart", action="store_true")
     parser.add_argument("--restart-delay-s", type=float, default=0.2)
+    parser.add_argument("--hung-s", type=float, default=30.0)
     parser.add_argument("engine_flags", nargs="*")
     args = parser.parse_args()
     flags = [*args.engine_flags, "--parent-pid", str(os.getpid())]
     try:
         sock = bind_for(args.front_ends, "127.0.0.1", args.port)
-        restart = RestartPolicy(args.restart_delay_s, max_failures=3)
+        restart = RestartPolicy(args.restart_delay_s, max_failures=3, hung_s=args.hung_s)
         options = ServeOptions(
             tokenizer_folder=args.tokenizer_folder,
             drain_s=args.drain_s,
