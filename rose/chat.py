@@ -7,11 +7,10 @@ import datetime
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from rose.chat_tools import LocalTool, run_tool
-from rose.llm import LLM
-from rose.protocol import InvalidRequestError, SamplingParams
+from rose.protocol import SamplingParams, UserError
 from rose.server.chat.format import (
     Channel,
     ChatFormat,
@@ -23,6 +22,9 @@ from rose.server.chat.format import (
     ReasoningEffort,
     ToolCallDelta,
 )
+
+if TYPE_CHECKING:  # a chat with a server needs no torch
+    from rose.llm import LLM
 
 MOST_CALLS = 8
 """Calls in answer to one message; a model that calls for ever is stopped."""
@@ -39,7 +41,7 @@ Write = Callable[[list[int]], Iterable[int]]
 """Continues a prompt: ids as they come, the stop token included."""
 
 
-def engine_writer(llm: LLM, params: SamplingParams) -> Write:
+def engine_writer(llm: "LLM", params: SamplingParams) -> Write:
     """Writes with a model in this process; ^C stops it between two steps, never within one."""
 
     def write(prompt: list[int]) -> Iterator[int]:
@@ -57,6 +59,44 @@ def engine_writer(llm: LLM, params: SamplingParams) -> Write:
     return write
 
 
+class Speaker(Protocol):
+    """Who speaks the assistant's part."""
+
+    def turn(self, conversation: Conversation) -> Iterator[Delta]:
+        """The next turn, as it comes.
+
+        Raises:
+            UserError: there can be none; the message says why.
+        """
+        ...
+
+
+class FormatSpeaker:
+    """Speaks by a model that reads and writes token ids.
+
+    Args:
+        chat_format: of the model.
+        write: the model.
+    """
+
+    def __init__(self, chat_format: ChatFormat, write: Write) -> None:
+        self._format = chat_format
+        self._write = write
+
+    def turn(self, conversation: Conversation) -> Iterator[Delta]:
+        """The next turn, as it comes.
+
+        Raises:
+            InvalidRequestError: the conversation is longer than the model can read.
+        """
+        parser = self._format.parser(conversation)
+        for token_id in self._write(self._format.render(conversation)):
+            yield from parser.push(token_id)
+            if parser.over:
+                break
+        yield from parser.flush()
+
+
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """A called function has answered."""
@@ -69,16 +109,14 @@ class Chat:
     """A conversation with a model that may call functions here.
 
     Args:
-        chat_format: of the model.
-        write: the model.
+        speaker: the model.
         tools: what it may call, by name.
         effort: how much it is to think.
     """
 
     def __init__(
         self,
-        chat_format: ChatFormat,
-        write: Write,
+        speaker: Speaker,
         *,
         tools: Mapping[str, LocalTool],
         effort: ReasoningEffort = "medium",
@@ -86,8 +124,7 @@ class Chat:
         self.messages: list[Message] = []
         self.tools = tools
         self.effort: ReasoningEffort = effort
-        self._format = chat_format
-        self._write = write
+        self._speaker = speaker
 
     def answer(self, text: str) -> Iterator[Delta | ToolResult]:
         """Say something; the answer as it comes, over as many calls as it takes.
@@ -95,7 +132,7 @@ class Chat:
         An answer that is not taken to its end is forgotten, and with it what was said.
 
         Raises:
-            InvalidRequestError: the conversation is longer than the model can read.
+            UserError: there can be no answer; the message says why.
         """
         messages = [*self.messages, Message(role="user", content=text)]
         for _ in range(MOST_CALLS + 1):
@@ -119,12 +156,7 @@ class Chat:
             reasoning_effort=self.effort,
             current_date=datetime.date.today().isoformat(),
         )
-        parser = self._format.parser(conversation)
-        for token_id in self._write(self._format.render(conversation)):
-            yield from parser.push(token_id)
-            if parser.over:
-                break
-        yield from parser.flush()
+        return self._speaker.turn(conversation)
 
 
 class _Turn:
@@ -226,7 +258,7 @@ def _answer(chat: Chat, line: str, printer: _Printer) -> None:
             printer.show(event)
     except KeyboardInterrupt:
         printer.show(ContentDelta(" (stopped; this exchange is forgotten)"))
-    except InvalidRequestError as error:
+    except UserError as error:
         printer.show(ContentDelta(f"{error} (/reset begins anew)"))
     printer.end()
 

@@ -4,7 +4,6 @@ Imports are lazy: `rose --help` and the front end load no torch. A user's mistak
 standard error and exit status 1 (2 for a wrong command line), never a traceback.
 """
 
-import functools
 import json
 import os
 import signal
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rose.cli_chat import chat
 from rose.cli_files import check_output, parse_prompt, read_prompts, write_whole
 from rose.cli_http import HttpOptions, http_options
 from rose.cli_options import (
-    choice,
     engine_arguments,
     engine_options,
     tokens_file_option,
@@ -30,7 +29,6 @@ from rose.config import ConfigError
 from rose.options import EngineOptions
 from rose.protocol import EngineDeadError, SamplingParams, UserError
 from rose.requirements import require_engine
-from rose.server.chat.format import ReasoningEffort
 from rose.version import __version__
 
 if TYPE_CHECKING:
@@ -215,71 +213,40 @@ def engine(options: EngineOptions, endpoint: str, parent_pid: int | None) -> Non
     sys.exit(run_engine_process(endpoint, make_engine, parent_pid=parent_pid))
 
 
-@main.command()
-@functools.partial(engine_options, default_model="nano")
-@click.option("--effort", type=choice(ReasoningEffort), default="medium", show_default=True)
-@click.option(
-    "--temperature", type=float, help="0 is greedy.  [default: 0 for a built-in model, else 1]"
-)
-@click.option(
-    "--chat-format",
-    "format_name",
-    metavar="NAME",
-    help="harmony or template.  [default: the model's own]",
-)
-@click.option("--tools/--no-tools", default=True, help="Lend the model a calculator and a clock.")
-def chat(
-    options: EngineOptions,
-    effort: ReasoningEffort,
-    temperature: float | None,
-    format_name: str | None,
-    tools: bool,
-) -> None:
-    """Talk with MODEL (nano, if none is named) in the terminal; /help lists what else it does."""
-    from rose.chat import Chat, engine_writer, run_terminal
-    from rose.chat_tools import LOCAL_TOOLS
-    from rose.llm import LLM
-    from rose.models.builtin import SERVED_NAMES
-    from rose.server.chat.registry import find_chat_format
-    from rose.server.detokenize import TextCodec
+main.add_command(chat)
 
-    if temperature is None:
-        temperature = 0.0 if options.model in SERVED_NAMES else 1.0
-    terminal = sys.stdin.isatty()
-    if terminal:
-        # Line editing and history come with the import.
-        import readline  # noqa: F401
-    with LLM.from_options(options) as llm:
-        folder = Path(llm.info.model_path)
-        chat_format = find_chat_format(folder, TextCodec.load(folder), format_name)
-        stops = chat_format.stop_token_ids
-        params = SamplingParams(temperature=temperature, stop_token_ids=stops)
-        talk = Chat(
-            chat_format,
-            engine_writer(llm, params),
-            tools=LOCAL_TOOLS if tools else {},
-            effort=effort,
-        )
-        click.echo(f"{llm.info.model} ({llm.info.description}); /help, /quit", err=True)
-        run_terminal(
-            talk,
-            lambda: input("> " if terminal else ""),
-            lambda text: click.echo(text, nl=False),
-            colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
-        )
+
+front_ends_option = click.option(
+    "--front-ends",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes that serve HTTP on this port.",
+)
 
 
 @main.command()
 @engine_options
 @http_options
-def serve(options: EngineOptions, http: HttpOptions) -> None:
+@click.option(
+    "--engines",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Engine processes, each on a GPU of its own if there are GPUs.",
+)
+@front_ends_option
+@click.option("--restart/--no-restart", default=True, help="Start a dead engine again.")
+def serve(
+    options: EngineOptions, http: HttpOptions, engines: int, front_ends: int, restart: bool
+) -> None:
     """Serve MODEL over an OpenAI-compatible HTTP API, until ^C."""
     from rose.models.builtin import served_name as default_name
     from rose.models.hub import find_checkpoint
-    from rose.server.serve import bind
+    from rose.server.listening import bind_for
     from rose.server.serve import serve as serve_http
 
-    sock = bind(http.host, http.port)
+    sock = bind_for(front_ends, http.host, http.port)
     name = options.served_name or default_name(options.model)
     # Downloads show their progress here, before there is an engine process.
     local = replace(options, model=str(find_checkpoint(options.model)), served_name=name)
@@ -288,23 +255,30 @@ def serve(options: EngineOptions, http: HttpOptions) -> None:
         own = ["--endpoint", endpoint, "--parent-pid", str(os.getpid())]
         return [sys.executable, "-m", "rose", "engine", *own, *engine_arguments(local)]
 
-    serve_http(sock, engine_command, http.serving)
+    serving = replace(http.serving, num_engines=engines, num_front_ends=front_ends)
+    if not restart:
+        serving = replace(serving, restart=None)
+    serve_http(sock, engine_command, serving)
 
 
 @main.command()
-@click.argument("endpoint")
+@click.argument("endpoints", nargs=-1, required=True, metavar="ENDPOINT...")
 @http_options
+@front_ends_option
 @click.option(
     "--tokenizer",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="Holds tokenizer.json.  [default: the engine's checkpoint]",
 )
-def front_end(endpoint: str, http: HttpOptions, tokenizer: Path | None) -> None:
-    """Serve the API before an engine that `rose engine` runs at ENDPOINT, until ^C."""
-    from rose.server.serve import attach, bind
+def front_end(
+    endpoints: tuple[str, ...], http: HttpOptions, front_ends: int, tokenizer: Path | None
+) -> None:
+    """Serve the API before engines that `rose engine` runs at each ENDPOINT, until ^C."""
+    from rose.server.listening import bind_for
+    from rose.server.serve import attach
 
     if tokenizer is not None and not (tokenizer / "tokenizer.json").is_file():
         raise ConfigError(f"--tokenizer {tokenizer} must be a folder that holds tokenizer.json")
-    options = replace(http.serving, tokenizer_folder=tokenizer)
-    attach(bind(http.host, http.port), endpoint, options)
+    options = replace(http.serving, tokenizer_folder=tokenizer, num_front_ends=front_ends)
+    attach(bind_for(front_ends, http.host, http.port), endpoints, options)

@@ -68,8 +68,15 @@ _ENGINE_PARAMETERS: dict[str, Callable[[Command], Command]] = {
 }
 
 
-def engine_options(command: Command, default_model: str | None = None) -> Command:
+def engine_options(
+    command: Command, default_model: str | None = None, unless: str | None = None
+) -> Command:
     """Give a command MODEL and the engine's options, as one `options: EngineOptions`.
+
+    Args:
+        command: to decorate.
+        default_model: MODEL, if the user names none; None: it must be named.
+        unless: an option of the command's that makes it run no engine.
 
     Raises (when the command runs):
         UserError: an option is out of range, or this installation cannot run a model.
@@ -79,7 +86,8 @@ def engine_options(command: Command, default_model: str | None = None) -> Comman
     def run(*args: object, **values: object) -> object:
         chosen = {name: values.pop(name) for name in _ENGINE_PARAMETERS}
         given = {name: value for name, value in chosen.items() if value is not None}
-        require_engine()
+        if unless is None or values[unless] is None:
+            require_engine()
         options = EngineOptions(**given)  # type: ignore[arg-type]  # click checked the types
         return command(*args, options=options, **values)
 

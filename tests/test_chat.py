@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from rose.chat import BLUE, DIM, MOST_CALLS, PLAIN, Chat, ToolResult, run_terminal
+from rose.chat import BLUE, DIM, MOST_CALLS, PLAIN, Chat, FormatSpeaker, ToolResult, run_terminal
 from rose.chat_tools import LOCAL_TOOLS, run_tool
 from rose.cli import main
 from rose.protocol import InvalidRequestError
@@ -42,7 +42,7 @@ class Script:
 
 def chat_of(*turns, tools=LOCAL_TOOLS):
     script = Script(*turns)
-    return Chat(HarmonyFormat(CODEC), script, tools=tools), script
+    return Chat(FormatSpeaker(HarmonyFormat(CODEC), script), tools=tools), script
 
 
 def talk(chat, *lines, colour=False):
