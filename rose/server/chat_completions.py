@@ -23,7 +23,7 @@ from rose.server.chat_types import ChatCompletionRequest
 from rose.server.conversation import conversation_from_chat, tool_choice_of
 from rose.server.detokenize import TextCodec
 from rose.server.errors import ApiError
-from rose.server.front_end import FrontEnd, render
+from rose.server.front_end import FrontEnd, by_size, render
 from rose.server.grammar import chat_grammar
 
 _encode = msgspec.json.encode
@@ -49,12 +49,16 @@ async def make_chat_call(
         response_format=body.response_format,
         reasoning_effort=body.reasoning_effort,
     )
-    grammar = chat_grammar(
-        conversation,
-        layout=chat_format.layout,
-        response_format=_schema_to_follow(conversation),
-        tool_choice=tool_choice_of(body.tool_choice),
-        strict_tools=[t.function.name for t in body.tools or () if t.function.strict],
+    choice = tool_choice_of(body.tool_choice)
+    grammar = await by_size(
+        size,
+        lambda: chat_grammar(
+            conversation,
+            layout=chat_format.layout,
+            response_format=_schema_to_follow(conversation),
+            tool_choice=choice,
+            strict_tools=[t.function.name for t in body.tools or () if t.function.strict],
+        ),
     )
     request = Request(
         request_id=f"chatcmpl-{uuid.uuid4().hex}",

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from rose.protocol import EngineInfo, InvalidRequestError, UserError
 from rose.server.chat.format import ChatFormat, Conversation
@@ -18,10 +20,12 @@ from rose.server.limits import Queue
 from rose.server.metrics import Metrics
 from rose.server.policy import Policy
 
+T = TypeVar("T")
+
 log = logging.getLogger("rose.server")
 
 LONG_TEXT = 10_000
-"""Texts of more characters are tokenised in a thread, lest other streams stall."""
+"""More characters than this are worked at in a thread, lest other streams stall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +177,16 @@ class FrontEnd:
         return ApiError(503, self.client.reason, kind="server_error", code=code)
 
 
+async def by_size(size: int, work: Callable[[], T]) -> T:
+    """The result of work on so many characters or bytes; much of it is done in a thread."""
+    if size > LONG_TEXT:
+        return await asyncio.to_thread(work)
+    return work()
+
+
 async def encode_text(codec: TextCodec, text: str) -> list[int]:
     """Ids of a raw prompt; a long one is tokenised in a thread."""
-    if len(text) > LONG_TEXT:
-        return await asyncio.to_thread(codec.encode, text)
-    return codec.encode(text)
+    return await by_size(len(text), lambda: codec.encode(text))
 
 
 async def render(
@@ -195,9 +204,7 @@ async def render(
         InvalidRequestError: the format has no form for it.
     """
     try:
-        if size > LONG_TEXT:
-            return await asyncio.to_thread(chat_format.render, conversation)
-        return chat_format.render(conversation)
+        return await by_size(size, lambda: chat_format.render(conversation))
     except InvalidRequestError:
         raise
     except UserError as error:

@@ -15,7 +15,7 @@ from rose.server.admission import PROMPT_FIELD
 from rose.server.chat.format import Conversation, FunctionTool, Message
 from rose.server.chat_turn import Turn
 from rose.server.errors import ApiError
-from rose.server.front_end import FrontEnd, render
+from rose.server.front_end import FrontEnd, by_size, render
 from rose.server.grammar import RESPONSES_PARAMS, chat_grammar
 from rose.server.responses.items import Item, messages_of, new_id, size_of
 from rose.server.responses.output import EventNumbers, OutputWriter
@@ -55,15 +55,19 @@ async def make_response_call(
     chat_format, codec = await front_end.chat()
     wanted = body.wanted()
     conversation = _conversation(body.instructions, wanted, items)
-    grammar = chat_grammar(
-        conversation,
-        layout=chat_format.layout,
-        response_format=grammar_format(wanted.text_format),
-        tool_choice=grammar_choice(wanted.tool_choice),
-        strict_tools=[tool.name for tool in wanted.tools if tool.strict],
-        params=RESPONSES_PARAMS,
-    )
     size = sum(map(size_of, items)) + len(body.instructions or "")
+    size += len(repr(body.tools)) + len(repr(body.text))  # their schemas
+    grammar = await by_size(
+        size,
+        lambda: chat_grammar(
+            conversation,
+            layout=chat_format.layout,
+            response_format=grammar_format(wanted.text_format),
+            tool_choice=grammar_choice(wanted.tool_choice),
+            strict_tools=[tool.name for tool in wanted.tools if tool.strict],
+            params=RESPONSES_PARAMS,
+        ),
+    )
     request = Request(
         request_id=new_id("resp"),
         prompt_token_ids=await render(chat_format, conversation, size=size, field="input"),
