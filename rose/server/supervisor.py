@@ -109,7 +109,7 @@ class EngineSupervisor:
 
     async def _start_again(self, reason: str, delay_s: float) -> None:
         self._client.will_restart(f"{reason}; it is started again in {delay_s:g} s")
-        log.warning("%s; starting it again in %g s", reason, delay_s)
+        log.warning("the engine is started again in %g s", delay_s)
         await asyncio.sleep(delay_s)
         self._client.engine_starting(f"the engine is loading again: {reason}")
         self._process = self._spawn()

@@ -64,7 +64,7 @@ async def test_calls_spread_and_each_gets_its_own_answer(router):
     assert router.num_in_flight == 10
     found = await asyncio.gather(*map(ids_of, generations))
     assert found == [fake_output(request) for request in requests]
-    assert loads(router) == [0, 0]
+    await reached(lambda: loads(router) == [0, 0])  # heartbeats may count what has just ended
 
 
 async def test_many_sequences_or_a_long_prompt_weigh_more(router):
