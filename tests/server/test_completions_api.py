@@ -120,7 +120,9 @@ def test_stop_strings_end_the_text_and_the_engine_request(server, client, codec)
 def test_a_choice_that_met_a_stop_string_runs_no_further(server, client, codec):
     def generated() -> float:
         text = server.get("/metrics").text
-        found = re.search(r'^rose_engine_generated_tokens_total{engine="0"} (.+)$', text, re.MULTILINE)
+        found = re.search(
+            r'^rose_engine_generated_tokens_total{engine="0"} (.+)$', text, re.MULTILINE
+        )
         return float(found[1])
 
     request = make_request("a", 8, 9, n=2, max_tokens=1000, temperature=1.0, seed=6)
