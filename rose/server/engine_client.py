@@ -95,6 +95,7 @@ class EngineClient:
         self._loads: dict[str, int] = {}
         self._own_load = 0
         self._others_load = 0
+        self._own_sequences = 0
         self._changed = asyncio.Condition()
         self._context: zmq.asyncio.Context = zmq.asyncio.Context()
         self._socket: zmq.asyncio.Socket = self._context.socket(zmq.DEALER)
@@ -269,7 +270,10 @@ class EngineClient:
     def _take_stats(self, stats: EngineStats) -> None:
         self.stats = stats
         own = sum(generation.num_open for generation in set(self._generations.values()))
-        self._others_load = max(0, stats.running + stats.waiting - own) * SEQUENCE_LOAD
+        # The engine may still count what ended since the last heartbeat.
+        others = stats.running + stats.waiting - max(own, self._own_sequences)
+        self._own_sequences = own
+        self._others_load = max(0, others) * SEQUENCE_LOAD
         if self.state is EngineState.STARTING and not self._own_engine:
             self.reason = LOADING
 
