@@ -37,6 +37,8 @@ class Load:
         chunks, streams, errors: counts.
         gaps_ms: how many gaps between chunks of a stream there were, by length.
         first_ms: how many first chunks came after so many milliseconds.
+        own_late_ms: how late this process, which is mostly idle, woke at worst. Where that is long
+            too, the machine was short of cores, and the gaps are not the front end's alone.
         worst: (milliseconds, seconds since the start) of the longest gap of each stream over 100.
     """
 
@@ -44,6 +46,7 @@ class Load:
     chunks: int = 0
     streams: int = 0
     errors: int = 0
+    own_late_ms: int = 0
     gaps_ms: dict[int, int] = field(default_factory=dict)
     first_ms: dict[int, int] = field(default_factory=dict)
     worst: list[tuple[int, float]] = field(default_factory=list)
@@ -181,6 +184,15 @@ def post(tokens: int) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
+async def watch_own_lateness(load: Load) -> None:
+    """Sleep again and again, and keep the longest that waking took."""
+    while True:
+        slept = time.perf_counter()
+        await asyncio.sleep(0.01)
+        late_ms = int((time.perf_counter() - slept - 0.01) * 1000)
+        load.own_late_ms = max(load.own_late_ms, late_ms)
+
+
 async def run(port: int, pid: int, *, streams: int, seconds: float) -> tuple[Load, list[float]]:
     """Keep so many streams open for a while; what they saw, and the front end's memory (MiB)."""
     loop = asyncio.get_running_loop()
@@ -191,10 +203,12 @@ async def run(port: int, pid: int, *, streams: int, seconds: float) -> tuple[Loa
         await loop.create_connection(
             lambda request=request: StreamingClient(load, request), "127.0.0.1", port
         )
+    watching = asyncio.create_task(watch_own_lateness(load))
     memory = [rss_mib(pid)]
     while time.perf_counter() - load.began < seconds:
         await asyncio.sleep(min(SAMPLE_S, seconds / 4))
         memory.append(rss_mib(pid))
+    watching.cancel()
     return load, memory
 
 
@@ -222,6 +236,7 @@ def main() -> None:
             "p99": quantile(load.gaps_ms, 0.99),
             "max": max(load.gaps_ms, default=0),
         },
+        "client late ms": load.own_late_ms,
         "first chunk ms": {
             "p50": quantile(load.first_ms, 0.5),
             "p99": quantile(load.first_ms, 0.99),
