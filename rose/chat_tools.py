@@ -134,3 +134,11 @@ LOCAL_TOOLS: Mapping[str, LocalTool] = {
     ),
 }
 """By name."""
+
+TOOL_SETS: Mapping[str, Mapping[str, LocalTool]] = {
+    "none": {},
+    "clock": {"get_time": LOCAL_TOOLS["get_time"]},
+    "all": LOCAL_TOOLS,
+}
+"""What the terminal chat may lend. rose-nano does sums well by itself, but copies them into a
+calculator's argument badly."""

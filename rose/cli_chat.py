@@ -32,7 +32,13 @@ DEFAULT_MODEL = "nano"
 @click.option(
     "--chat-format", metavar="NAME", help="harmony or template.  [default: the model's own]"
 )
-@click.option("--tools/--no-tools", default=True, help="Lend the model a calculator and a clock.")
+@click.option(
+    "--tools",
+    type=click.Choice(["none", "clock", "all"]),
+    default="clock",
+    show_default=True,
+    help="What the model may call; all: a calculator too, which is beyond nano.",
+)
 def chat(
     options: EngineOptions,
     url: str | None,
@@ -40,11 +46,11 @@ def chat(
     effort: ReasoningEffort,
     temperature: float | None,
     chat_format: str | None,
-    tools: bool,
+    tools: str,
 ) -> None:
     """Talk with MODEL (nano, if none is named) in the terminal; /help lists what else it does."""
     from rose.chat import Chat, run_terminal
-    from rose.chat_tools import LOCAL_TOOLS
+    from rose.chat_tools import TOOL_SETS
 
     terminal = sys.stdin.isatty()
     if terminal:
@@ -55,7 +61,7 @@ def chat(
     else:
         speaking = _remote(options, url, api_key, temperature)
     with speaking as (speaker, name):
-        talk = Chat(speaker, tools=LOCAL_TOOLS if tools else {}, effort=effort)
+        talk = Chat(speaker, tools=TOOL_SETS[tools], effort=effort)
         click.echo(f"{name}; /help, /quit", err=True)
         run_terminal(
             talk,
