@@ -27,8 +27,8 @@ from rose.server.detokenize import TextCodec
 
 MODEL = "load"
 HEARTBEAT_S = 0.5
-HEADS = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>")
-WORDS = "The rose has 12 petals; naïve readers count them, and then they go to Paris by train. "
+HEAD = "<|channel|>final<|message|>"
+WORDS = "The rose has 12 petals, and readers who count them go to Paris by train. "
 
 
 @dataclass
@@ -47,13 +47,12 @@ class Running:
 
 
 def script(codec: TextCodec, length: int) -> list[int]:
-    """A turn of so many tokens: one half is reasoning, the other content."""
-    words = codec.encode(WORDS) * length
-    heads = [codec.encode(head) for head in HEADS]
-    half = length // 2
-    reasoning = heads[0] + words[: half - len(heads[0])]
-    rest = length - half - len(heads[1]) - 1
-    return [*reasoning, *heads[1], *words[:rest], *codec.encode("<|return|>")]
+    """A turn of so many tokens. After its header each makes a chunk, so that every gap is a stall.
+
+    (Between reasoning and an answer stand seven tokens of markup, in which nothing can be told.)
+    """
+    ids = codec.encode(HEAD) + codec.encode(WORDS) * length
+    return [*ids[: length - 1], *codec.encode("<|return|>")]
 
 
 class LoadEngine:
