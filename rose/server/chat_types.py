@@ -2,16 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rose.protocol import InvalidRequestError, SamplingParams
-from rose.server.openai_types import (
-    MAX_CHOICES,
-    MAX_LOGPROBS,
-    StreamOptions,
-    check_stop_strings,
-    token_keys,
-)
+from rose.server.openai_types import MAX_LOGPROBS, SamplingFields
 
 FUNCTION_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
 
@@ -143,36 +137,18 @@ class ResponseFormat(_Part):
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
-class ChatCompletionRequest(BaseModel):
-    """The body of POST /v1/chat/completions.
+class ChatCompletionRequest(SamplingFields):
+    """The body of POST /v1/chat/completions."""
 
-    Fields that are null count as absent. Unknown fields are refused, lest a setting that matters
-    be ignored in silence.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     tools: list[Tool] | None = None
     tool_choice: PostedToolChoice | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     reasoning_effort: Effort | None = None
-    n: int | None = None
     max_completion_tokens: int | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
 
     # Of no effect here.
     metadata: dict[str, object] | None = None
@@ -182,7 +158,6 @@ class ChatCompletionRequest(BaseModel):
     safety_identifier: str | None = None
     service_tier: str | None = None
     store: bool | None = None
-    user: str | None = None
 
     # Refused, unless they say what Rose does anyway.
     audio: object = None
@@ -191,28 +166,6 @@ class ChatCompletionRequest(BaseModel):
     modalities: list[str] | None = None
     verbosity: str | None = None
     web_search_options: object = None
-
-    # Beyond OpenAI's.
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    min_tokens: int | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
-    priority: int | None = None
-
-    @field_validator("stop", mode="after")
-    @classmethod
-    def _check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
-        return check_stop_strings(stop)
-
-    def stop_strings(self) -> tuple[str, ...]:
-        """The strings that end the content."""
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-
-    def num_choices(self) -> int:
-        """How many choices to make."""
-        return 1 if self.n is None else self.n
 
     def check(self) -> None:
         """Refuse what Rose does not do, and combinations that make no sense.
@@ -227,10 +180,7 @@ class ChatCompletionRequest(BaseModel):
             raise InvalidRequestError("modalities: only ['text'] is supported", "modalities")
         if self.verbosity not in (None, "medium"):
             raise InvalidRequestError("verbosity is not supported: leave it out", "verbosity")
-        if self.num_choices() > MAX_CHOICES:
-            raise InvalidRequestError(f"n must be at most {MAX_CHOICES}; got {self.n}", "n")
-        if self.stream_options is not None and not self.stream:
-            raise InvalidRequestError("stream_options needs stream: true", "stream_options")
+        self.check_shared()
         self._check_logprobs()
 
     def _check_logprobs(self) -> None:
@@ -252,13 +202,10 @@ class ChatCompletionRequest(BaseModel):
         Raises:
             InvalidRequestError: a value is out of range; it names the field.
         """
-        given = {name: value for name in _PASSED_ON if (value := getattr(self, name)) is not None}
-        return SamplingParams(
-            **given,
+        return self.shared_sampling(
             max_tokens=self._engine_max_tokens(),
-            logit_bias=token_keys(self.logit_bias or {}),
-            stop_token_ids=(*stop_token_ids, *(self.stop_token_ids or ())),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            stop_token_ids=stop_token_ids,
         )
 
     def _engine_max_tokens(self) -> int | None:
@@ -285,17 +232,3 @@ _INSTEAD = {
     "functions": "use tools",
     "web_search_options": "declare a function among tools, and search where it is called",
 }
-
-_PASSED_ON = (
-    "n",
-    "min_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "ignore_eos",
-)

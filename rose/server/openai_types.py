@@ -30,8 +30,8 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None  # never done; harmless
 
 
-class CompletionRequest(BaseModel):
-    """The body of POST /v1/completions.
+class SamplingFields(BaseModel):
+    """What the bodies of completions and of chat completions have in common.
 
     Fields that are null count as absent. Unknown fields are refused, lest a setting that matters
     be ignored in silence.
@@ -40,9 +40,6 @@ class CompletionRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str
-    prompt: object = Field(
-        description="a string, a list of strings, a list of token ids, or a list of such lists"
-    )
     n: int | None = None
     max_tokens: int | None = None
     temperature: float | None = None
@@ -54,11 +51,7 @@ class CompletionRequest(BaseModel):
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    logprobs: int | None = None
-    echo: bool | None = None
     user: str | None = None  # of no effect here
-    best_of: int | None = None  # refused unless it changes nothing
-    suffix: str | None = None  # refused
 
     # Beyond OpenAI's.
     top_k: int | None = None
@@ -67,14 +60,17 @@ class CompletionRequest(BaseModel):
     min_tokens: int | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    return_token_ids: bool | None = None
     priority: int | None = None
 
     @field_validator("stop", mode="after")
     @classmethod
     def _check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
-        return check_stop_strings(stop)
+        stops = [stop] if isinstance(stop, str) else stop or []
+        if len(stops) > MAX_STOP_STRINGS:
+            raise ValueError(f"stop: at most {MAX_STOP_STRINGS} strings; got {len(stops)}")
+        if not all(0 < len(s) <= MAX_STOP_LENGTH for s in stops):
+            raise ValueError(f"stop: strings of 1 to {MAX_STOP_LENGTH} characters; got {stops!r}")
+        return stop
 
     def stop_strings(self) -> tuple[str, ...]:
         """The strings that end the text."""
@@ -83,6 +79,62 @@ class CompletionRequest(BaseModel):
     def num_choices(self) -> int:
         """How many choices a prompt gets."""
         return 1 if self.n is None else self.n
+
+    def check_shared(self) -> None:
+        """Refuse too many choices, and stream options without a stream.
+
+        Raises:
+            InvalidRequestError: it names the field.
+        """
+        if self.num_choices() > MAX_CHOICES:
+            raise InvalidRequestError(f"n must be at most {MAX_CHOICES}; got {self.n}", "n")
+        if self.stream_options is not None and not self.stream:
+            raise InvalidRequestError("stream_options needs stream: true", "stream_options")
+
+    def shared_sampling(
+        self,
+        *,
+        max_tokens: int | None,
+        logprobs: int | None,
+        prompt_logprobs: int | None = None,
+        stop_token_ids: tuple[int, ...] = (),
+    ) -> SamplingParams:
+        """The engine's parameters.
+
+        Args:
+            max_tokens: as the endpoint means it.
+            logprobs: likewise.
+            prompt_logprobs: likewise.
+            stop_token_ids: besides the client's own.
+
+        Raises:
+            InvalidRequestError: a value is out of range; it names the field.
+        """
+        given = {name: value for name in _PASSED_ON if (value := getattr(self, name)) is not None}
+        return SamplingParams(
+            **given,
+            max_tokens=max_tokens,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            logit_bias=token_keys(self.logit_bias or {}),
+            stop_token_ids=(*stop_token_ids, *(self.stop_token_ids or ())),
+        )
+
+
+class CompletionRequest(SamplingFields):
+    """The body of POST /v1/completions."""
+
+    prompt: object = Field(
+        description="a string, a list of strings, a list of token ids, or a list of such lists"
+    )
+    logprobs: int | None = None
+    echo: bool | None = None
+    best_of: int | None = None  # refused unless it changes nothing
+    suffix: str | None = None  # refused
+
+    # Beyond OpenAI's.
+    skip_special_tokens: bool | None = None
+    return_token_ids: bool | None = None
 
     def prompts(self) -> Sequence[Prompt]:
         """The prompts, one or more.
@@ -135,14 +187,11 @@ class CompletionRequest(BaseModel):
                 f"best_of is not supported: leave it out, or set it to n ({self.num_choices()})",
                 "best_of",
             )
-        if self.num_choices() > MAX_CHOICES:
-            raise InvalidRequestError(f"n must be at most {MAX_CHOICES}; got {self.n}", "n")
+        self.check_shared()
         if (self.logprobs or 0) > MAX_LOGPROBS:
             raise InvalidRequestError(
                 f"logprobs must be at most {MAX_LOGPROBS}; got {self.logprobs}", "logprobs"
             )
-        if self.stream_options is not None and not self.stream:
-            raise InvalidRequestError("stream_options needs stream: true", "stream_options")
         if self.scores_only() and not self.echo:
             raise InvalidRequestError(
                 "max_tokens must be at least 1; got 0, which needs echo: true", "max_tokens"
@@ -156,12 +205,9 @@ class CompletionRequest(BaseModel):
         Raises:
             InvalidRequestError: a value is out of range; it names the field.
         """
-        given = {name: value for name in _PASSED_ON if (value := getattr(self, name)) is not None}
-        return SamplingParams(
-            **given,
+        return self.shared_sampling(
             max_tokens=self._engine_max_tokens(),
-            logit_bias=token_keys(self.logit_bias or {}),
-            stop_token_ids=tuple(self.stop_token_ids or ()),
+            logprobs=self.logprobs,
             prompt_logprobs=self.logprobs if self.echo else None,
         )
 
@@ -183,26 +229,11 @@ _PASSED_ON = (
     "frequency_penalty",
     "seed",
     "ignore_eos",
-    "logprobs",
 )
 
 
 def _all_of(kind: type, values: list[object]) -> bool:
     return all(type(value) is kind for value in values)
-
-
-def check_stop_strings(stop: str | list[str] | None) -> str | list[str] | None:
-    """The value of a `stop` field, unchanged.
-
-    Raises:
-        ValueError: strings are too many, empty or too long.
-    """
-    stops = [stop] if isinstance(stop, str) else stop or []
-    if len(stops) > MAX_STOP_STRINGS:
-        raise ValueError(f"stop: at most {MAX_STOP_STRINGS} strings; got {len(stops)}")
-    if not all(0 < len(s) <= MAX_STOP_LENGTH for s in stops):
-        raise ValueError(f"stop: strings of 1 to {MAX_STOP_LENGTH} characters; got {stops!r}")
-    return stop
 
 
 def token_keys(bias: dict[str, float]) -> dict[int, float]:
