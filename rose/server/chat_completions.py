@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from rose.protocol import EngineDeadError, FinishReason, Request, RequestOutput, TokenLogprobs
+from rose.protocol import FinishReason, Request, RequestOutput, TokenLogprobs
 from rose.server.admission import PROMPT_FIELD
 from rose.server.chat.format import (
     ChatFormat,
@@ -24,7 +24,7 @@ from rose.server.conversation import conversation_from_chat, tool_choice_of
 from rose.server.detokenize import TextCodec
 from rose.server.errors import ApiError
 from rose.server.front_end import FrontEnd, by_size, render
-from rose.server.grammar import chat_grammar
+from rose.server.grammar import chat_grammar, gave_up
 
 _encode = msgspec.json.encode
 DONE = b"data: [DONE]\n\n"
@@ -181,10 +181,10 @@ class ChatCompletionCall:
         """What an output adds to its choice.
 
         Raises:
-            EngineDeadError: the engine gave up the sequence.
+            InvalidRequestError, EngineDeadError: the engine gave up the sequence.
         """
         if output.finish_reason is FinishReason.ERROR:
-            raise EngineDeadError("the engine failed to run this request")
+            raise gave_up(self.requests[0].grammar)
         self._cached_tokens = max(self._cached_tokens, output.num_cached_tokens)
         turn = self._choices[output.index].turn
         new = turn.feed(output)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 from rose.grammar import schema_problem
-from rose.protocol import Grammar, InvalidRequestError
+from rose.protocol import EngineDeadError, Grammar, InvalidRequestError
 from rose.server.chat.format import Conversation, FunctionTool, JsonSchema
 from rose.server.chat.harmony_render import NAMESPACE
 
@@ -56,6 +56,17 @@ class GrammarParams:
 
 CHAT_PARAMS = GrammarParams()
 RESPONSES_PARAMS = GrammarParams("text.format", "tool_choice", "tools[{index}].parameters")
+
+
+def gave_up(grammar: Grammar | None, params: GrammarParams = CHAT_PARAMS) -> Exception:
+    """Why a live engine ended a sequence with an error: with a grammar, it has no way on."""
+    if grammar is None:
+        return EngineDeadError("the engine failed to run this request")
+    return InvalidRequestError(
+        "no answer can be written under this schema: it may refer to itself without end, "
+        "contradict itself, or allow too many readings; make it simpler",
+        params.response_format,
+    )
 
 
 def chat_grammar(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from rose.protocol import (
-    EngineDeadError,
     FinishReason,
     Request,
     RequestOutput,
@@ -16,7 +15,7 @@ from rose.server.chat.format import Conversation, FunctionTool, Message
 from rose.server.chat_turn import Turn
 from rose.server.errors import ApiError
 from rose.server.front_end import FrontEnd, by_size, render
-from rose.server.grammar import RESPONSES_PARAMS, chat_grammar
+from rose.server.grammar import RESPONSES_PARAMS, chat_grammar, gave_up
 from rose.server.responses.items import Item, messages_of, new_id, size_of
 from rose.server.responses.output import EventNumbers, OutputWriter
 from rose.server.responses.parts import (
@@ -167,11 +166,12 @@ class ResponseCall:
         """Read what the model wrote.
 
         Raises:
-            EngineDeadError: the engine gave up the sequence; what came before it is read.
+            InvalidRequestError, EngineDeadError: the engine gave up the sequence; what came
+                before it is read.
         """
         for output in outputs:
             if output.finish_reason is FinishReason.ERROR:
-                raise EngineDeadError("the engine failed to run this request")
+                raise gave_up(self.requests[0].grammar, RESPONSES_PARAMS)
             self._cached_tokens = max(self._cached_tokens, output.num_cached_tokens)
             new = self._turn.feed(output)
             self._unsent += [self._writer.feed(delta) for delta in new.deltas]
