@@ -42,7 +42,13 @@ def generate(model, *words):
 def start(*words, **streams):
     command = [sys.executable, "-m", "rose", *map(str, words)]
     return subprocess.Popen(
-        command, env=environment(), stderr=subprocess.PIPE, text=True, **streams
+        command,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        # As in a terminal, even if these tests run where SIGINT is ignored (in the background).
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **streams,
     )
 
 
