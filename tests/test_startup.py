@@ -97,6 +97,8 @@ def test_progress_without_a_standard_error():
 def test_interrupted_while_the_commands_are_imported():
     program = (
         "import os, signal, sys\n"
+        # As in a terminal, even if these tests run where SIGINT is ignored (in the background).
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'click':\n"
