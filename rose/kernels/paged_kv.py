@@ -20,6 +20,28 @@ class KVGroupBatch:
     window: int | None
 
 
+QUERY_TILE = 16
+"""Queries of one program of the fused kernel for prompt chunks; 128 rows with 8 heads a KV head."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """How fused attention kernels split a batch; made on the host, with the batch.
+
+    Every sequence is in exactly one of the two parts.
+
+    Attributes:
+        decode_sequences: int32 [n]; indices of sequences that run exactly `width` tokens each.
+        width: tokens of each of those, 1 for plain decoding.
+        tiles: int32 [tiles, 2]; (sequence, first query) of each run of at most QUERY_TILE queries
+            of the other sequences, those that see the most keys first.
+    """
+
+    decode_sequences: torch.Tensor
+    width: int
+    tiles: torch.Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionBatch:
     """A mix of prompt chunks and decode rows, one after the other in the token dimension.
@@ -31,6 +53,7 @@ class AttentionBatch:
             query stands at position kv_len - 1.
         query_lens, kv_lens: the same on the host, for kernels that choose a launch by them.
         groups: one entry a KV group (FULL, SLIDING).
+        plan: for fused kernels; None where the reference runs.
     """
 
     query_start: torch.Tensor
@@ -38,6 +61,7 @@ class AttentionBatch:
     query_lens: list[int]
     kv_lens: list[int]
     groups: tuple[KVGroupBatch, ...]
+    plan: LaunchPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

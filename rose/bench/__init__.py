@@ -1,0 +1,1 @@
+"""Measurements: what they yield (`results`), how they are made, priced and drawn."""

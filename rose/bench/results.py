@@ -1,0 +1,208 @@
+"""Results of measurements: versioned JSON that says what was measured, where and with what.
+
+Every sample is kept: medians and spreads are computed where they are shown. Times are seconds.
+"""
+
+import statistics
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from rose.protocol import UserError
+
+VERSION = 1
+
+Phase = Literal["prefill", "decode"]
+
+
+class BenchError(UserError):
+    """A measurement that cannot be made, or a file that holds none."""
+
+
+class Sharding(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is spread; `tp` x `dp` GPUs, the experts over `ep` of them."""
+
+    tp: int = 1
+    ep: int = 1
+    dp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tp * self.dp
+
+    @property
+    def name(self) -> str:
+        """In the command line's form: tp1, tp2, ep2tp2, dp2ep2."""
+        parts = [("dp", self.dp), ("ep", self.ep), ("tp", self.tp)]
+        return "".join(f"{name}{n}" for name, n in parts if n > 1) or "tp1"
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it ran; `gpu` is the device's name, None on a machine without one."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpu: str | None = None
+    gpus: int = 0
+    gpu_memory_bytes: int = 0
+    driver: str | None = None
+
+
+class Software(msgspec.Struct, frozen=True, kw_only=True):
+    """With what it ran. `engine` is what was measured, as "rose 0.1.0" or "vllm 0.26.0"."""
+
+    engine: str
+    rose: str
+    commit: str | None
+    python: str
+    packages: dict[str, str]
+
+
+class EngineCell(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
+    """A phase of one model at one size.
+
+    Attributes:
+        phase: "prefill": seconds from submission to the first token; "decode": seconds a step.
+        tokens: prefill: of each prompt; decode: of context before the first measured step.
+        batch: sequences at once, over all replicas of `sharding`.
+        samples: seconds; one a run (prefill) or one a step (decode).
+    """
+
+    phase: Phase
+    model: str
+    quantization: str
+    sharding: Sharding
+    batch: int
+    tokens: int
+    samples: list[float]
+
+
+class RooflineCell(msgspec.Struct, frozen=True, kw_only=True, tag="roofline"):
+    """A rate or a latency of the machine.
+
+    Attributes:
+        name: what was done, as "copy" or "gemm bf16 8192x8192x8192".
+        unit: of `amount`: "B", "FLOP" or "call".
+        amount: done in each sample.
+        samples: seconds.
+    """
+
+    name: str
+    unit: Literal["B", "FLOP", "call"]
+    amount: float
+    samples: list[float]
+
+
+class RequestSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of a load test, in seconds from the test's start.
+
+    Attributes:
+        scheduled: when it was due; latencies count from here, so a stalled server cannot hide.
+        sent: when it was written.
+        token_times: when each chunk of output arrived.
+        token_counts: tokens in each of those chunks.
+        finished: when the stream ended.
+        prompt_tokens, output_tokens: by the server's own count, if it gave one.
+        error: why it failed; None: it did not.
+        warmup: not part of the statistics.
+    """
+
+    scheduled: float
+    sent: float
+    token_times: list[float]
+    token_counts: list[int]
+    finished: float
+    prompt_tokens: int
+    output_tokens: int
+    error: str | None = None
+    warmup: bool = False
+
+
+class ServeCell(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
+    """One load on one server.
+
+    Attributes:
+        load: as "poisson 4/s", "fixed 4/s" or "concurrency 16".
+        gpus: behind the URL, told by the user; 0: not told.
+        saturated: why the generator itself was too slow to be trusted; None: it was not.
+    """
+
+    model: str
+    load: str
+    duration: float
+    requests: list[RequestSample]
+    gpus: int = 0
+    saturated: str | None = None
+
+
+Cell = EngineCell | RooflineCell | ServeCell
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A result file.
+
+    Attributes:
+        created: ISO 8601, UTC.
+        command: the command line that made it.
+        flags: the options that it resolved to.
+        partial: it was interrupted; the cells that are there are whole.
+        usd_per_gpu_hour: the price asked for.
+        notes: what a reader must know, as "dummy weights".
+    """
+
+    version: int
+    created: str
+    command: str
+    machine: Machine
+    software: Software
+    flags: dict[str, str]
+    cells: list[Cell]
+    usd_per_gpu_hour: float = 3.0
+    partial: bool = False
+    notes: list[str] = []
+
+
+def save(result: Result, path: Path) -> None:
+    """Write atomically, indented for a reader."""
+    text = msgspec.json.format(msgspec.json.encode(result), indent=1)
+    scratch = path.with_name(path.name + ".part")
+    scratch.write_bytes(text + b"\n")
+    scratch.replace(path)
+
+
+def load(path: Path) -> Result:
+    """Read a result file.
+
+    Raises:
+        BenchError: it is missing, no result, or of another version.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BenchError(f"{path}: {error.strerror}") from None
+    try:
+        found = msgspec.json.decode(content, type=_Versioned).version
+        if found != VERSION:
+            raise BenchError(f"{path}: version {found} of the format; this Rose reads {VERSION}")
+        return msgspec.json.decode(content, type=Result)
+    except msgspec.DecodeError as error:
+        raise BenchError(f"{path}: not a result of rose bench: {error}") from None
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def median(samples: list[float]) -> float:
+    """The middle sample, or the mean of the two in the middle."""
+    return statistics.median(samples)
+
+
+def usd_per_million_tokens(
+    seconds: float, tokens: float, *, gpus: int, usd_per_gpu_hour: float
+) -> float:
+    """What a million tokens cost if `tokens` of them take `gpus` GPUs this long."""
+    return seconds * gpus * usd_per_gpu_hour / 3600 / tokens * 1e6

@@ -1,0 +1,104 @@
+"""Which implementation of an op serves which tensors: one table.
+
+The reference runs anywhere and in any dtype. Fused kernels are for a GPU and bfloat16.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+
+class Implementation(Enum):
+    """Who computes an op."""
+
+    REFERENCE = "reference"
+    TRITON = "triton"
+    FA3 = "fa3"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an implementation may depend on besides device and dtype; 0 where it has no meaning."""
+
+    head_dim: int = 0
+    block_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`implementation` serves `op` if `accepts` says so; "*" is every op."""
+
+    op: str
+    implementation: Implementation
+    accepts: Callable[[Shape], bool]
+
+
+def _any(shape: Shape) -> bool:
+    return True
+
+
+@cache
+def _installed(module: str) -> bool:
+    return find_spec(module) is not None
+
+
+TABLE = (
+    # TMA reads whole pages of 128 keys.
+    Rule(
+        "attention",
+        Implementation.FA3,
+        lambda shape: (
+            shape.head_dim == 64
+            and shape.block_size % 128 == 0
+            and _installed("flash_attn_interface")
+        ),
+    ),
+    Rule("*", Implementation.TRITON, lambda shape: _installed("triton")),
+    Rule("*", Implementation.REFERENCE, _any),
+)
+"""The first rule that accepts wins."""
+
+_forced: ContextVar[Implementation | None] = ContextVar("implementation", default=None)
+
+
+def choose(op: str, x: Tensor, shape: Shape | None = None) -> Implementation:
+    """Who computes `op` on `x`.
+
+    Args:
+        op: the op's name.
+        x: its main operand, which decides by device and dtype.
+        shape: what else the table asks.
+    """
+    forced = _forced.get()
+    if forced is Implementation.REFERENCE:
+        return forced
+    eligible = x.device.type == "cuda" and x.dtype == torch.bfloat16
+    if forced is None and not eligible:
+        return Implementation.REFERENCE
+    for rule in TABLE:
+        skipped = forced is not None and rule.implementation is not forced
+        if rule.op in (op, "*") and not skipped and rule.accepts(shape or Shape()):
+            return rule.implementation
+    return Implementation.REFERENCE
+
+
+def use_triton(op: str, x: Tensor) -> bool:
+    """Whether the Triton kernel computes `op` on `x`; the reference does otherwise."""
+    return choose(op, x) is Implementation.TRITON
+
+
+@contextmanager
+def force(implementation: Implementation) -> Iterator[None]:
+    """Let one implementation serve every op that it has, on any device: for tests and benches."""
+    token = _forced.set(implementation)
+    try:
+        yield
+    finally:
+        _forced.reset(token)

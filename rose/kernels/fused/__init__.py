@@ -1,0 +1,1 @@
+"""Fused kernels in Triton, one module an op; imported only where they run."""

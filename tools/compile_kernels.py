@@ -1,0 +1,47 @@
+"""Compile the fused kernels at their full-size launches for Hopper; needs no GPU.
+
+`python -m tools.compile_kernels [OP ...] [--json]`: OP names tests/kernels/fused/launches_OP.py.
+Its `launches()` calls the kernels' wrappers as an engine would.
+"""
+
+import argparse
+import importlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "tests/kernels/fused"
+COLUMNS = ("kernel", "grid", "warps", "stages", "shared", "registers", "stack", "wgmma")
+
+
+def known() -> list[str]:
+    """The ops that have launches."""
+    return sorted(path.stem.removeprefix("launches_") for path in FOLDER.glob("launches_*.py"))
+
+
+def main() -> None:
+    """Print a line a launch."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ops", nargs="*", default=known(), metavar="OP", choices=[*known(), []])
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    os.environ.pop("TRITON_INTERPRET", None)
+
+    from tools.sm90 import compile_only
+
+    with compile_only() as launches:
+        for op in arguments.ops:
+            importlib.import_module(f"tests.kernels.fused.launches_{op}").launches()
+    if arguments.json:
+        print(
+            json.dumps([{k: v for k, v in asdict(each).items() if k != "ptx"} for each in launches])
+        )
+        return
+    print(" ".join(COLUMNS))
+    for each in launches:
+        print(*(getattr(each, column) for column in COLUMNS))
+
+
+if __name__ == "__main__":
+    main()

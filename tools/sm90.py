@@ -1,0 +1,121 @@
+"""Compile Triton kernels for Hopper on a machine without a GPU.
+
+Inside `compile_only()` a kernel's own Python wrapper, called on CPU tensors of true shapes,
+compiles what it would launch on an H100 or H200, specialised in the same way, and launches nothing.
+TRITON_INTERPRET must not be set.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime.jit import JITFunction
+
+HOPPER = GPUTarget("cuda", 90, 32)
+
+SHARED_LIMIT = 232448
+"""The most bytes of shared memory that a block may have on Hopper."""
+
+_CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledLaunch:
+    """One launch as it was compiled.
+
+    Attributes:
+        kernel: its name.
+        grid: programs in each dimension.
+        warps, stages: launch options.
+        shared: bytes of shared memory a block.
+        registers: of a thread.
+        stack: bytes of a thread's stack frame, which is where registers spill to.
+        wgmma: whether it uses Hopper's own tensor core instructions.
+        ptx: the code before assembly.
+    """
+
+    kernel: str
+    grid: tuple[int, ...]
+    warps: int
+    stages: int
+    shared: int
+    registers: int
+    stack: int
+    wgmma: bool
+    ptx: str
+
+
+class _HopperWithoutDevice(DriverBase):
+    """Knows the target; anything that needs a device is an error."""
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def get_current_target(self) -> GPUTarget:
+        return HOPPER
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        raise NotImplementedError
+
+    def get_active_torch_device(self) -> object:
+        raise NotImplementedError
+
+    def get_benchmarker(self) -> object:
+        raise NotImplementedError
+
+
+@contextmanager
+def compile_only() -> Iterator[list[CompiledLaunch]]:
+    """Compile every launch in this block instead of running it; the list fills as they come."""
+    launches: list[CompiledLaunch] = []
+    original = JITFunction.run
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:  # noqa: ANN401
+        kernel = original(self, *args, grid=grid, warmup=True, **options)
+        launches.append(_describe(kernel, tuple(grid)))
+        return kernel
+
+    triton.runtime.driver.set_active(_HopperWithoutDevice())
+    with mock.patch.object(JITFunction, "run", run):
+        yield launches
+
+
+def _describe(kernel: Any, grid: tuple[int, ...]) -> CompiledLaunch:  # noqa: ANN401
+    metadata = kernel.metadata
+    usage = _resource_usage(kernel.asm["cubin"])
+    return CompiledLaunch(
+        kernel=metadata.name,
+        grid=grid,
+        warps=metadata.num_warps,
+        stages=metadata.num_stages,
+        shared=metadata.shared,
+        registers=usage["REG"],
+        stack=usage["STACK"],
+        wgmma="wgmma.mma_async" in kernel.asm["ptx"],
+        ptx=kernel.asm["ptx"],
+    )
+
+
+def _resource_usage(cubin: bytes) -> dict[str, int]:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [_CUOBJDUMP, "--dump-resource-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", text)}
