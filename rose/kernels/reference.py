@@ -81,7 +81,7 @@ def top_experts(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return weights, experts[:, :k]
 
 
-def sort_by_expert(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
+def sort_by_expert(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Order (token, expert) pairs by expert, then by token; exact.
 
     Args:
@@ -89,23 +89,28 @@ def sort_by_expert(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor, T
         num_experts: how many there are.
 
     Returns:
-        row_of, token_of_row and tokens_per_expert, see `routing.Routing`.
+        row_of, token_of_row, tokens_per_expert and first_row, see `routing.Routing`.
     """
     flat = experts.flatten()
     pair_of_row = flat.argsort(stable=True)
-    row_of = torch.empty_like(pair_of_row)
-    row_of[pair_of_row] = torch.arange(flat.numel(), device=flat.device)
-    tokens_per_expert = flat.bincount(minlength=num_experts)
-    return row_of.view_as(experts), pair_of_row // experts.shape[1], tokens_per_expert
+    row_of = torch.empty_like(pair_of_row, dtype=torch.int32)
+    row_of[pair_of_row] = torch.arange(flat.numel(), dtype=torch.int32, device=flat.device)
+    tokens_per_expert = flat.bincount(minlength=num_experts).int()
+    first_row = F.pad(tokens_per_expert.cumsum(0, dtype=torch.int32), (1, 0))
+    token_of_row = (pair_of_row // experts.shape[1]).int()
+    return row_of.view_as(experts), token_of_row, tokens_per_expert, first_row
 
 
-def combine(rows: Tensor, weights: Tensor, row_of: Tensor) -> Tensor:
+def combine(
+    rows: Tensor, weights: Tensor, row_of: Tensor, residual: Tensor | None = None
+) -> Tensor:
     """See `routing.combine`. COMBINE_TOLERANCE."""
     total = rows.new_zeros((row_of.shape[0], rows.shape[1]), dtype=torch.float32)
     for choice in range(row_of.shape[1]):
         chosen = rows.index_select(0, row_of[:, choice]).float()
         total.addcmul_(chosen, weights[:, choice, None].float())
-    return total.to(rows.dtype)
+    combined = total.to(rows.dtype)
+    return combined if residual is None else residual + combined
 
 
 def swiglu(gate_up: Tensor, limit: float) -> Tensor:

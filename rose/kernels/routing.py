@@ -13,15 +13,17 @@ class Routing:
 
     Attributes:
         weights: router's dtype [tokens, k], best expert first; each row adds up to 1.
-        row_of: int64 [tokens, k]; the row that computes each pair.
-        token_of_row: int64 [tokens * k]; rows of one expert keep the order of tokens.
-        tokens_per_expert: int64 [experts].
+        row_of: int32 [tokens, k]; the row that computes each pair.
+        token_of_row: int32 [tokens * k]; rows of one expert keep the order of tokens.
+        tokens_per_expert: int32 [experts].
+        first_row: int32 [experts + 1]; expert e computes rows first_row[e] : first_row[e + 1].
     """
 
     weights: Tensor
     row_of: Tensor
     token_of_row: Tensor
     tokens_per_expert: Tensor
+    first_row: Tensor
 
 
 def route(logits: Tensor, k: int) -> Routing:
@@ -36,18 +38,21 @@ def route(logits: Tensor, k: int) -> Routing:
         the logits' dtype.
     """
     weights, experts = reference.top_experts(logits, k)
-    row_of, token_of_row, tokens_per_expert = reference.sort_by_expert(experts, logits.shape[1])
-    return Routing(weights, row_of, token_of_row, tokens_per_expert)
+    return Routing(weights, *reference.sort_by_expert(experts, logits.shape[1]))
 
 
-def combine(rows: Tensor, routing: Routing) -> Tensor:
+def combine(rows: Tensor, routing: Routing, residual: Tensor | None = None) -> Tensor:
     """Each token's weighted sum, in float32 and in the order of `routing.weights`.
+
+    The sum is rounded to rows' dtype before the residual is added, and the result once more: what
+    `residual + combine(rows, routing)` gives, to the bit.
 
     Args:
         rows: [tokens * k, width], in the routing's order of rows.
         routing: who computed what.
+        residual: rows' dtype [tokens, width], added to the sum.
 
     Returns:
         rows' dtype [tokens, width].
     """
-    return reference.combine(rows, routing.weights, routing.row_of)
+    return reference.combine(rows, routing.weights, routing.row_of, residual)

@@ -64,7 +64,7 @@ class QuantWeight(nn.Module, ABC):
         Args:
             x: [rows, in_features], sorted by expert.
             bias: [experts, parts * out_features], added in the accumulators (float32).
-            tokens_per_expert: int64 [experts], adding up to rows.
+            tokens_per_expert: int32 [experts], adding up to rows.
 
         Returns:
             [rows, parts * out_features] in x's dtype.

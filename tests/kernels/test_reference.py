@@ -147,6 +147,9 @@ def test_route(dtype, tokens, experts, k):
         assert routing.row_of[token, choice] == row
     counts = [sum(e == expert for e, _, _ in pairs) for expert in range(experts)]
     assert routing.tokens_per_expert.tolist() == counts
+    assert routing.first_row.tolist() == [sum(counts[:expert]) for expert in range(experts + 1)]
+    rows = (routing.row_of, routing.token_of_row, routing.tokens_per_expert, routing.first_row)
+    assert {each.dtype for each in rows} == {torch.int32}
 
 
 def test_equal_logits_go_to_the_lower_expert():
@@ -174,6 +177,8 @@ def test_combine(dtype, tokens, k):
     found = combine(rows, routing)
     assert found.dtype == dtype
     assert_near(found, truth, COMBINE_TOLERANCE)
+    residual = random(tokens, 33, seed=4, dtype=dtype)
+    assert torch.equal(combine(rows, routing, residual), residual + found)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
