@@ -3,6 +3,7 @@
 Every sample is kept: medians and spreads are computed where they are shown. Times are seconds.
 """
 
+import re
 import statistics
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,8 @@ from rose.protocol import UserError
 VERSION = 1
 
 Phase = Literal["prefill", "decode"]
+
+_PART = re.compile(r"(tp|ep|dp)([1-9][0-9]{0,3})")
 
 
 class BenchError(UserError):
@@ -37,6 +40,19 @@ class Sharding(msgspec.Struct, frozen=True, kw_only=True):
         """In the command line's form: tp1, tp2, ep2tp2, dp2ep2."""
         parts = [("dp", self.dp), ("ep", self.ep), ("tp", self.tp)]
         return "".join(f"{name}{n}" for name, n in parts if n > 1) or "tp1"
+
+    @classmethod
+    def parse(cls, name: str) -> "Sharding":
+        """The inverse of `name`; the parts may stand in any order.
+
+        Raises:
+            BenchError: it is no such name.
+        """
+        parts = _PART.findall(name)
+        kinds = [kind for kind, _ in parts]
+        if not parts or "".join(k + n for k, n in parts) != name or len({*kinds}) < len(kinds):
+            raise BenchError(f"sharding {name!r}: write it like tp1, tp2, ep2tp2 or dp2ep2")
+        return cls(**{kind: int(n) for kind, n in parts})
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
