@@ -251,7 +251,8 @@ def serve(
     sock = bind_for(front_ends, http.host, http.port)
     name = options.served_name or default_name(options.model)
     # Downloads show their progress here, before there is an engine process.
-    local = replace(options, model=str(find_checkpoint(options.model)), served_name=name)
+    folder = find_checkpoint(options.model, dummy=options.load_format == "dummy")
+    local = replace(options, model=str(folder), served_name=name)
 
     def engine_command(endpoint: str) -> list[str]:
         own = ["--endpoint", endpoint, "--parent-pid", str(os.getpid())]

@@ -46,7 +46,8 @@ class EngineOptions:
     """A user's choices; every default is what a user who says nothing gets.
 
     Attributes:
-        model: a built-in model ("nano"), a checkpoint folder, or a Hugging Face id.
+        model: a built-in model ("nano"), a checkpoint folder, or a Hugging Face id; for dummy
+            weights also "gpt-oss-20b" or "gpt-oss-120b".
         served_name: the name that clients ask for; None: the built-in model's own ("rose-nano"),
             a folder's name without its path, or the Hugging Face id.
         quantization: how the experts are stored and multiplied: "bf16", "fp8", "mxfp4", or "auto"
@@ -127,7 +128,7 @@ class EngineOptions:
             ConfigError: there is no such checkpoint or device, or Rose does not know the model.
         """
         device = _resolve_device(self.device)
-        path = _find_checkpoint(self.model)
+        path = _find_checkpoint(self.model, dummy=self.load_format == "dummy")
         model = ModelConfig.load(path)
         held = model.checkpoint_quantization or "bf16"
         quantization = held if self.quantization == "auto" else self.quantization
@@ -163,10 +164,10 @@ def _check_choice(name: str, found: str, known: tuple[str, ...]) -> None:
         raise ConfigError(f"unknown {name} {found!r}; choose one of {', '.join(known)}")
 
 
-def _find_checkpoint(model: str) -> Path:
+def _find_checkpoint(model: str, *, dummy: bool) -> Path:
     from rose.models.hub import find_checkpoint
 
-    return find_checkpoint(model)
+    return find_checkpoint(model, dummy=dummy)
 
 
 def _served_name(model: str) -> str:

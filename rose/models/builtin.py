@@ -1,4 +1,4 @@
-"""The models that come with Rose: checkpoints inside the package, found by a short name."""
+"""What comes with Rose, found by a short name: small checkpoints, and the large ones' shapes."""
 
 import os
 from importlib.resources import files
@@ -8,6 +8,9 @@ from rose.config import ConfigError
 
 SERVED_NAMES = {"nano": "rose-nano", "nano-draft": "rose-nano-draft"}
 """The name that clients ask for, of each built-in model."""
+
+SHAPES = ("gpt-oss-20b", "gpt-oss-120b")
+"""Published models of which Rose holds the config.json alone: enough for random weights."""
 
 
 def builtin_checkpoint(model: str) -> Path | None:
@@ -20,13 +23,22 @@ def builtin_checkpoint(model: str) -> Path | None:
     """
     if model not in SERVED_NAMES:
         return None
-    folder = Path(str(files("rose"))) / "assets" / model
+    folder = _assets() / model
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"{model} comes with Rose, but this installation lacks its files: {folder} has no "
             f"config.json; install Rose again, or write ./{model} if you mean a folder"
         )
     return folder
+
+
+def builtin_shape(model: str) -> Path | None:
+    """The folder with the config.json of a published model; None if `model` names none."""
+    return _assets() / "configs" / model if model in SHAPES else None
+
+
+def _assets() -> Path:
+    return Path(str(files("rose"))) / "assets"
 
 
 def served_name(model: str) -> str:

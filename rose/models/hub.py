@@ -5,14 +5,14 @@ import re
 from pathlib import Path
 
 from rose.config import ConfigError
-from rose.models.builtin import builtin_checkpoint
+from rose.models.builtin import builtin_checkpoint, builtin_shape
 
 ALLOWED = ("*.json", "*.safetensors", "*.jinja", "tokenizer*", "*.tiktoken")
 IGNORED = ("original/*", "metal/*")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
-def find_checkpoint(model: str) -> Path:
+def find_checkpoint(model: str, *, dummy: bool = False) -> Path:
     """The local folder of a model, downloaded first if need be.
 
     A download resumes where an earlier one stopped, and shows its own progress.
@@ -20,6 +20,7 @@ def find_checkpoint(model: str) -> Path:
     Args:
         model: a built-in model such as "nano", a folder, or a Hugging Face id such as
             "openai/gpt-oss-20b".
+        dummy: only its config.json is wanted; Rose has those of gpt-oss-20b and gpt-oss-120b.
 
     Raises:
         ConfigError: there is no such folder, the Hub cannot be reached or knows no such model, or
@@ -35,6 +36,14 @@ def find_checkpoint(model: str) -> Path:
         return folder
     if os.path.exists(folder):
         raise ConfigError(f"{model} is a file; name the folder that holds the checkpoint")
+    shape = builtin_shape(model)
+    if shape is not None:
+        if dummy:
+            return shape
+        raise ConfigError(
+            f"Rose holds the shape of {model}, not its weights: name openai/{model} to download "
+            "it, the folder that holds it, or --load-format dummy for random weights"
+        )
     if not _REPOSITORY.fullmatch(model):
         raise ConfigError(
             f"{model}: no such folder, nor is this a Hugging Face id like openai/gpt-oss-20b"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rose.config import ConfigError
+from rose.config import HARMONY_STOP_IDS, HARMONY_VOCABULARY, ConfigError
 from rose.models import builtin
 from rose.models.builtin import SERVED_NAMES, builtin_checkpoint, served_name
 from rose.models.hub import find_checkpoint
@@ -57,6 +57,27 @@ def test_a_folder_is_served_under_its_own_name(tmp_path, monkeypatch):
 def test_files_that_an_installation_lacks(installed):
     with pytest.raises(ConfigError, match="nano-draft comes with Rose, but this installation"):
         find_checkpoint("nano-draft")
+
+
+@pytest.mark.parametrize(("name", "layers", "experts"), [("20b", 24, 32), ("120b", 36, 128)])
+def test_the_large_models_by_name_are_for_random_weights_alone(name, layers, experts):
+    model = f"gpt-oss-{name}"
+    options = EngineOptions(model=model, load_format="dummy", device="cpu")
+    resolved = options.resolve()
+    assert (resolved.served_name, resolved.quantization) == (model, "mxfp4")
+    shape = resolved.model
+    assert (shape.num_layers, shape.num_experts) == (layers, experts)
+    assert (shape.hidden_size, shape.vocab_size) == (2880, HARMONY_VOCABULARY)
+    assert shape.eos_token_ids == HARMONY_STOP_IDS
+    with pytest.raises(ConfigError, match=f"name openai/{model} to download"):
+        find_checkpoint(model)
+
+
+def test_a_folder_goes_before_a_shape(tmp_path, monkeypatch):
+    (tmp_path / "gpt-oss-20b").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find_checkpoint("gpt-oss-20b") == Path("gpt-oss-20b")
+    assert find_checkpoint("gpt-oss-20b", dummy=True) == Path("gpt-oss-20b")
 
 
 @pytest.mark.parametrize("name", SERVED_NAMES)
