@@ -7,7 +7,7 @@ from typing import get_args
 
 import click
 
-from rose.config import Dtype, LoadFormat
+from rose.config import Dtype, Kernels, LoadFormat
 from rose.options import Device, EngineOptions, QuantizationChoice
 from rose.requirements import require_engine
 
@@ -35,18 +35,34 @@ _ENGINE_PARAMETERS: dict[str, Callable[[Command], Command]] = {
     "load_format": click.option(
         "--load-format", type=choice(LoadFormat), help="dummy: random weights of the right shape."
     ),
-    "block_size": click.option("--block-size", type=int, help="Tokens a KV block."),
-    "chunk_size": click.option(
-        "--chunk-size", type=int, help="The most tokens that one sequence computes in a step."
+    "block_size": click.option(
+        "--block-size", type=int, help="Tokens a KV block.  [default: 16, on a GPU 128]"
     ),
-    "max_num_seqs": click.option("--max-num-seqs", type=int, help="Sequences in a step."),
-    "max_batched_tokens": click.option("--max-batched-tokens", type=int, help="Tokens in a step."),
+    "chunk_size": click.option(
+        "--chunk-size",
+        type=int,
+        help="The most tokens that one sequence computes in a step.  [default: all of the step's]",
+    ),
+    "max_num_seqs": click.option(
+        "--max-num-seqs", type=int, help="Sequences in a step.  [default: 64, on a GPU 256]"
+    ),
+    "max_batched_tokens": click.option(
+        "--max-batched-tokens", type=int, help="Tokens in a step.  [default: 2048, on a GPU 8192]"
+    ),
     "max_model_len": click.option(
         "--max-model-len", type=int, help="Longest sequence in tokens.  [default: what fits]"
     ),
     "prefix_cache": click.option("--prefix-cache/--no-prefix-cache"),
     "one_ahead": click.option(
         "--one-ahead/--no-one-ahead", help="Schedule a step while the device runs the last one."
+    ),
+    "cuda_graphs": click.option(
+        "--cuda-graphs/--no-cuda-graphs", help="Decode by CUDA graphs, captured at the start."
+    ),
+    "kernels": click.option(
+        "--kernels",
+        type=choice(Kernels),
+        help="auto: the fastest; triton: no third party's; reference: plain torch.",
     ),
     "priority_aging": click.option(
         "--priority-aging", type=int, help="Arrivals that one level of priority is worth."

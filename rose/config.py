@@ -16,6 +16,7 @@ from rose.protocol import UserError
 Quantization = Literal["bf16", "fp8", "mxfp4"]
 Dtype = Literal["bfloat16", "float32"]
 LoadFormat = Literal["auto", "dummy"]
+Kernels = Literal["auto", "triton", "reference"]
 LayerType = Literal["sliding_attention", "full_attention"]
 
 FULL, SLIDING = 0, 1
@@ -397,6 +398,8 @@ class EngineConfig:
         num_blocks: overrides kv_cache_bytes with block counts for the groups FULL and SLIDING.
         max_model_len: longest sequence; None: what the model and the cache hold.
         cpu_threads: threads of this process on a CPU; None: by the model's size.
+        cuda_graphs: capture decoding at the start, on a GPU.
+        kernels: which implementations may serve.
         seed: of the engine's own random choices.
     """
 
@@ -416,4 +419,6 @@ class EngineConfig:
     prefix_cache: bool = True
     max_model_len: int | None = None
     cpu_threads: int | None = None
+    cuda_graphs: bool = True
+    kernels: Kernels = "auto"
     seed: int = 0

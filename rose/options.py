@@ -13,6 +13,7 @@ from rose.config import (
     ConfigError,
     Dtype,
     EngineConfig,
+    Kernels,
     LoadFormat,
     ModelConfig,
     Quantization,
@@ -38,6 +39,20 @@ _MOST = {
 MAX_BLOCKS = 2**28
 """KV blocks of a group; each is an entry of the block manager's tables."""
 
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    """What a user who says nothing gets on one kind of device."""
+
+    block_size: int
+    max_num_seqs: int
+    max_batched_tokens: int
+
+
+_CPU_DEFAULTS = _Defaults(block_size=16, max_num_seqs=64, max_batched_tokens=2048)
+# Of 8192 tokens each of 128 experts gets 256 on average: enough rows to be bound by arithmetic.
+_GPU_DEFAULTS = _Defaults(block_size=128, max_num_seqs=256, max_batched_tokens=8192)
+
 _DTYPE_NAMES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -55,13 +70,16 @@ class EngineOptions:
         dtype: of activations, dense weights and the KV cache: "bfloat16" or "float32".
         device: "cpu", "cuda", or "auto" for CUDA where there is one.
         load_format: "auto" reads the checkpoint, "dummy" makes random weights of its shape.
-        block_size: tokens a KV block.
-        chunk_size: the most tokens of one sequence in a step.
-        max_num_seqs: sequences in a step.
-        max_batched_tokens: tokens in a step.
+        block_size: tokens a KV block; None: 16, on a GPU 128, which FlashAttention-3 wants.
+        chunk_size: the most tokens of one sequence in a step; None: max_batched_tokens.
+        max_num_seqs: sequences in a step; None: 64, on a GPU 256.
+        max_batched_tokens: tokens in a step; None: 2048, on a GPU 8192.
         max_model_len: longest sequence, in tokens; None: what the model and the cache hold.
         prefix_cache: reuse the KV of prompts that begin alike.
         one_ahead: schedule the next step while the device runs this one.
+        cuda_graphs: decode by CUDA graphs, captured at the start; nothing to a CPU.
+        kernels: "auto": the fastest that suits device, dtype and shape; "triton": our own, never a
+            third party's; "reference": plain torch.
         priority_aging: arrivals that one level of priority is worth.
         kv_cache_bytes: memory for the KV cache; None: measured.
         num_blocks: KV blocks of the full and of the sliding layers, instead of `kv_cache_bytes`.
@@ -79,13 +97,15 @@ class EngineOptions:
     dtype: str = "bfloat16"
     device: str = "auto"
     load_format: str = "auto"
-    block_size: int = 16
-    chunk_size: int = 2048
-    max_num_seqs: int = 64
-    max_batched_tokens: int = 2048
+    block_size: int | None = None
+    chunk_size: int | None = None
+    max_num_seqs: int | None = None
+    max_batched_tokens: int | None = None
     max_model_len: int | None = None
     prefix_cache: bool = True
     one_ahead: bool = True
+    cuda_graphs: bool = True
+    kernels: str = "auto"
     priority_aging: int = 256
     kv_cache_bytes: int | None = None
     num_blocks: tuple[int, int] | None = None
@@ -98,6 +118,7 @@ class EngineOptions:
         _check_choice("dtype", _DTYPE_NAMES.get(self.dtype, self.dtype), get_args(Dtype))
         _check_choice("device", self.device, get_args(Device))
         _check_choice("load_format", self.load_format, get_args(LoadFormat))
+        _check_choice("kernels", self.kernels, get_args(Kernels))
         for name, most in _MOST.items():
             value = getattr(self, name)
             if value is not None and not _is_integer(value, 1, most):
@@ -108,15 +129,16 @@ class EngineOptions:
             )
         if not _is_integer(self.seed, 0, SEED_LIMIT - 1):
             raise ConfigError(f"seed must be an integer in [0, 2**63); got {self.seed!r}")
-        self._scheduler()
+        self._scheduler(_CPU_DEFAULTS)
 
-    def _scheduler(self) -> SchedulerConfig:
+    def _scheduler(self, defaults: _Defaults) -> SchedulerConfig:
+        budget = self.max_batched_tokens or defaults.max_batched_tokens
         # No chunk is larger than a step or a sequence, and KV space is set aside by the chunk.
-        bound = min(self.max_batched_tokens, self.max_model_len or self.max_batched_tokens)
+        bound = min(budget, self.max_model_len or budget)
         return SchedulerConfig(
-            max_num_seqs=self.max_num_seqs,
-            max_batched_tokens=self.max_batched_tokens,
-            chunk_size=min(self.chunk_size, max(1, bound)),
+            max_num_seqs=self.max_num_seqs or min(defaults.max_num_seqs, budget),
+            max_batched_tokens=budget,
+            chunk_size=min(self.chunk_size or budget, max(1, bound)),
             priority_aging=self.priority_aging,
             one_ahead=self.one_ahead,
         )
@@ -128,6 +150,7 @@ class EngineOptions:
             ConfigError: there is no such checkpoint or device, or Rose does not know the model.
         """
         device = _resolve_device(self.device)
+        defaults = _CPU_DEFAULTS if device == "cpu" else _GPU_DEFAULTS
         path = _find_checkpoint(self.model, dummy=self.load_format == "dummy")
         model = ModelConfig.load(path)
         held = model.checkpoint_quantization or "bf16"
@@ -140,8 +163,10 @@ class EngineOptions:
             dtype=cast(Dtype, _DTYPE_NAMES.get(self.dtype, self.dtype)),
             device=device,
             load_format=cast(LoadFormat, self.load_format),
-            scheduler=self._scheduler(),
-            block_size=self.block_size,
+            scheduler=self._scheduler(defaults),
+            block_size=self.block_size or defaults.block_size,
+            cuda_graphs=self.cuda_graphs,
+            kernels=cast(Kernels, self.kernels),
             kv_cache_bytes=self.kv_cache_bytes,
             num_blocks=self.num_blocks,
             prefix_cache=self.prefix_cache,

@@ -65,7 +65,18 @@ TABLE = (
 )
 """The first rule that accepts wins."""
 
-_forced: ContextVar[Implementation | None] = ContextVar("implementation", default=None)
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What `choose` may answer, and whether only for a GPU and bfloat16."""
+
+    allowed: frozenset[Implementation]
+    anywhere: bool
+
+
+_EVERYTHING = _Limits(frozenset(Implementation), anywhere=False)
+
+_limits: ContextVar[_Limits] = ContextVar("limits", default=_EVERYTHING)
 
 
 def choose(op: str, x: Tensor, shape: Shape | None = None) -> Implementation:
@@ -76,15 +87,12 @@ def choose(op: str, x: Tensor, shape: Shape | None = None) -> Implementation:
         x: its main operand, which decides by device and dtype.
         shape: what else the table asks.
     """
-    forced = _forced.get()
-    if forced is Implementation.REFERENCE:
-        return forced
-    eligible = x.device.type == "cuda" and x.dtype == torch.bfloat16
-    if forced is None and not eligible:
+    limits = _limits.get()
+    if not limits.anywhere and (x.device.type != "cuda" or x.dtype != torch.bfloat16):
         return Implementation.REFERENCE
     for rule in TABLE:
-        skipped = forced is not None and rule.implementation is not forced
-        if rule.op in (op, "*") and not skipped and rule.accepts(shape or Shape()):
+        serves = rule.op in (op, "*") and rule.implementation in limits.allowed
+        if serves and rule.accepts(shape or Shape()):
             return rule.implementation
     return Implementation.REFERENCE
 
@@ -95,10 +103,23 @@ def use_triton(op: str, x: Tensor) -> bool:
 
 
 @contextmanager
+def only(*implementations: Implementation) -> Iterator[None]:
+    """Leave the table these implementations, and the reference for what they don't serve."""
+    with _limited(_Limits(frozenset(implementations), anywhere=False)):
+        yield
+
+
+@contextmanager
 def force(implementation: Implementation) -> Iterator[None]:
     """Let one implementation serve every op that it has, on any device: for tests and benches."""
-    token = _forced.set(implementation)
+    with _limited(_Limits(frozenset({implementation}), anywhere=True)):
+        yield
+
+
+@contextmanager
+def _limited(limits: _Limits) -> Iterator[None]:
+    token = _limits.set(limits)
     try:
         yield
     finally:
-        _forced.reset(token)
+        _limits.reset(token)
