@@ -168,19 +168,20 @@ def quantize_fp8_block(value: Tensor) -> tuple[Tensor, Tensor]:
     that is where the E8M0 scales inside a block span no more than 2^14.
 
     Args:
-        value: float [rows, columns].
+        value: float [..., rows, columns]; each matrix has blocks of its own.
 
     Returns:
-        float8_e4m3fn [rows, columns] and float32 [ceil(rows / 128), ceil(columns / 128)].
+        float8_e4m3fn [..., rows, columns] and float32 [..., ceil(rows / 128), ceil(columns / 128)].
     """
-    rows, columns = value.shape
+    *batch, rows, columns = value.shape
     block_rows, block_columns = ceil_div(rows, FP8_BLOCK), ceil_div(columns, FP8_BLOCK)
-    padded = value.new_zeros(block_rows * FP8_BLOCK, block_columns * FP8_BLOCK, dtype=torch.float32)
-    padded[:rows, :columns] = value
-    blocks = padded.view(block_rows, FP8_BLOCK, block_columns, FP8_BLOCK)
-    scales = power_of_two_scale(blocks.abs().amax(dim=(1, 3)))
-    blocks.div_(scales[:, None, :, None])
-    return padded[:rows, :columns].to(torch.float8_e4m3fn), scales
+    whole = (*batch, block_rows * FP8_BLOCK, block_columns * FP8_BLOCK)
+    padded = value.new_zeros(whole, dtype=torch.float32)
+    padded[..., :rows, :columns] = value
+    blocks = padded.view(*batch, block_rows, FP8_BLOCK, block_columns, FP8_BLOCK)
+    scales = power_of_two_scale(blocks.abs().amax(dim=(-3, -1)))
+    blocks.div_(scales.unsqueeze(-1).unsqueeze(-3))
+    return padded[..., :rows, :columns].to(torch.float8_e4m3fn), scales
 
 
 def power_of_two_scale(amax: Tensor) -> Tensor:

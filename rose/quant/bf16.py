@@ -7,7 +7,7 @@ from rose.kernels.gemm import linear
 from rose.kernels.grouped_gemm import grouped_linear
 from rose.kernels.quantize import dequantize_fp8_block, dequantize_mxfp4
 from rose.quant.checks import require_fp8, require_matrix, require_mxfp4
-from rose.quant.scheme import QuantWeight
+from rose.quant.scheme import Index, QuantWeight
 
 
 class Bf16Weight(QuantWeight):
@@ -29,19 +29,19 @@ class Bf16Weight(QuantWeight):
         storage = torch.empty(*batch, out_features, in_features, dtype=dtype, device=device)
         self.values = nn.Parameter(storage, requires_grad=False)
 
-    def put(self, index: tuple[int, ...], value: Tensor) -> None:
+    def put(self, index: Index, value: Tensor) -> None:
         """Round to the storage dtype."""
-        require_matrix(self, value)
+        require_matrix(self, index, value)
         self.values[index].copy_(value)
 
-    def put_mxfp4(self, index: tuple[int, ...], blocks: Tensor, scales: Tensor) -> None:
+    def put_mxfp4(self, index: Index, blocks: Tensor, scales: Tensor) -> None:
         """Exact in either dtype."""
-        require_mxfp4(self, blocks, scales)
+        require_mxfp4(self, index, blocks, scales)
         self.put(index, dequantize_mxfp4(blocks, scales, self.values.dtype))
 
-    def put_fp8(self, index: tuple[int, ...], values: Tensor, scales: Tensor) -> None:
+    def put_fp8(self, index: Index, values: Tensor, scales: Tensor) -> None:
         """Exact if the scales are powers of two."""
-        require_fp8(self, values, scales)
+        require_fp8(self, index, values, scales)
         self.put(index, dequantize_fp8_block(values, scales))
 
     def dequantize(self, index: tuple[int, ...]) -> Tensor:

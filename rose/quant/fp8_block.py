@@ -15,7 +15,7 @@ from rose.kernels.quantize import (
     quantize_fp8_block,
 )
 from rose.quant.checks import require_fp8, require_matrix, require_mxfp4
-from rose.quant.scheme import QuantWeight
+from rose.quant.scheme import Index, QuantWeight
 
 
 class Fp8BlockWeight(QuantWeight):
@@ -41,21 +41,21 @@ class Fp8BlockWeight(QuantWeight):
         self.values = nn.Parameter(values, requires_grad=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
 
-    def put(self, index: tuple[int, ...], value: Tensor) -> None:
+    def put(self, index: Index, value: Tensor) -> None:
         """Round to e4m3 under the least scales that do not saturate."""
-        require_matrix(self, value)
+        require_matrix(self, index, value)
         values, scales = quantize_fp8_block(value.to(self.values.device))
         self.values[index].copy_(values)
         self.scales[index].copy_(scales)
 
-    def put_mxfp4(self, index: tuple[int, ...], blocks: Tensor, scales: Tensor) -> None:
+    def put_mxfp4(self, index: Index, blocks: Tensor, scales: Tensor) -> None:
         """Exact where the E8M0 scales of a block span no more than 2^14."""
-        require_mxfp4(self, blocks, scales)
+        require_mxfp4(self, index, blocks, scales)
         self.put(index, dequantize_mxfp4(blocks, scales, torch.float32))
 
-    def put_fp8(self, index: tuple[int, ...], values: Tensor, scales: Tensor) -> None:
+    def put_fp8(self, index: Index, values: Tensor, scales: Tensor) -> None:
         """Store the bytes as they are."""
-        require_fp8(self, values, scales)
+        require_fp8(self, index, values, scales)
         self.values[index].copy_(values)
         self.scales[index].copy_(scales)
 

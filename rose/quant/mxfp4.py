@@ -16,7 +16,7 @@ from rose.kernels.quantize import (
     require_mxfp4_width,
 )
 from rose.quant.checks import require_fp8, require_matrix, require_mxfp4
-from rose.quant.scheme import QuantWeight
+from rose.quant.scheme import Index, QuantWeight
 
 
 class Mxfp4Weight(QuantWeight):
@@ -42,20 +42,20 @@ class Mxfp4Weight(QuantWeight):
         self.blocks = nn.Parameter(blocks, requires_grad=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
 
-    def put(self, index: tuple[int, ...], value: Tensor) -> None:
+    def put(self, index: Index, value: Tensor) -> None:
         """Round to the nearest codes."""
-        require_matrix(self, value)
+        require_matrix(self, index, value)
         self.put_mxfp4(index, *quantize_mxfp4(value.to(self.blocks.device)))
 
-    def put_mxfp4(self, index: tuple[int, ...], blocks: Tensor, scales: Tensor) -> None:
+    def put_mxfp4(self, index: Index, blocks: Tensor, scales: Tensor) -> None:
         """Store the bytes as they are."""
-        require_mxfp4(self, blocks, scales)
+        require_mxfp4(self, index, blocks, scales)
         self.blocks[index].copy_(blocks)
         self.scales[index].copy_(scales)
 
-    def put_fp8(self, index: tuple[int, ...], values: Tensor, scales: Tensor) -> None:
+    def put_fp8(self, index: Index, values: Tensor, scales: Tensor) -> None:
         """Round to the nearest codes; exact if the values came from MXFP4."""
-        require_fp8(self, values, scales)
+        require_fp8(self, index, values, scales)
         self.put(index, dequantize_fp8_block(values, scales))
 
     def dequantize(self, index: tuple[int, ...]) -> Tensor:

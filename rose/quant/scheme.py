@@ -6,6 +6,12 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+Index = tuple[int | slice, ...]
+"""Which matrices of a batch: a number picks one along its dimension, a slice keeps a run of them.
+
+What is stored under an index has the dimensions that its slices keep before those of a matrix.
+"""
+
 
 class QuantWeight(nn.Module, ABC):
     """Matrices [out_features, in_features] of one layer, stored by one scheme.
@@ -22,27 +28,27 @@ class QuantWeight(nn.Module, ABC):
         self.in_features = in_features
 
     @abstractmethod
-    def put(self, index: tuple[int, ...], value: Tensor) -> None:
-        """Quantise and store one matrix: `value` is a float tensor [out_features, in_features]."""
+    def put(self, index: Index, value: Tensor) -> None:
+        """Quantise and store matrices: `value` is float [..., out_features, in_features]."""
 
     @abstractmethod
-    def put_mxfp4(self, index: tuple[int, ...], blocks: Tensor, scales: Tensor) -> None:
-        """Store one matrix given as MXFP4.
+    def put_mxfp4(self, index: Index, blocks: Tensor, scales: Tensor) -> None:
+        """Store matrices given as MXFP4.
 
         Args:
-            index: which matrix.
-            blocks: uint8 [out_features, in_features / 32, 16], low nibble first.
-            scales: uint8 [out_features, in_features / 32], E8M0.
+            index: which matrices.
+            blocks: uint8 [..., out_features, in_features / 32, 16], low nibble first.
+            scales: uint8 [..., out_features, in_features / 32], E8M0.
         """
 
     @abstractmethod
-    def put_fp8(self, index: tuple[int, ...], values: Tensor, scales: Tensor) -> None:
-        """Store one matrix given as FP8.
+    def put_fp8(self, index: Index, values: Tensor, scales: Tensor) -> None:
+        """Store matrices given as FP8.
 
         Args:
-            index: which matrix.
-            values: float8_e4m3fn [out_features, in_features].
-            scales: float32 [ceil(out_features / 128), ceil(in_features / 128)], multipliers.
+            index: which matrices.
+            values: float8_e4m3fn [..., out_features, in_features].
+            scales: float32 [..., ceil(out_features / 128), ceil(in_features / 128)], multipliers.
         """
 
     @abstractmethod
