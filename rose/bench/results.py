@@ -117,12 +117,13 @@ class RequestSample(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         scheduled: when it was due; latencies count from here, so a stalled server cannot hide.
-        sent: when it was written.
+        sent: when the generator turned to it; long after `scheduled`, the generator was too slow.
         token_times: when each chunk of output arrived.
         token_counts: tokens in each of those chunks.
         finished: when the stream ended.
         prompt_tokens, output_tokens: by the server's own count, if it gave one.
-        error: why it failed; None: it did not.
+        asked_tokens: output tokens asked for; a model may stop earlier.
+        error: why it failed, as "kind: details"; None: it did not.
         warmup: not part of the statistics.
     """
 
@@ -133,8 +134,25 @@ class RequestSample(msgspec.Struct, frozen=True, kw_only=True):
     finished: float
     prompt_tokens: int
     output_tokens: int
+    asked_tokens: int = 0
     error: str | None = None
     warmup: bool = False
+
+
+class Generator(msgspec.Struct, frozen=True, kw_only=True):
+    """How the load generator itself fared; of several processes, the worst.
+
+    Attributes:
+        processes: that made the load.
+        loop_lag_p99: seconds by which its event loop woke late.
+        send_lag_p99: seconds from when a request was due until the generator turned to it.
+        cpu_share: of a core, that its event loop's process used.
+    """
+
+    processes: int
+    loop_lag_p99: float
+    send_lag_p99: float
+    cpu_share: float
 
 
 class ServeCell(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
@@ -142,8 +160,12 @@ class ServeCell(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
 
     Attributes:
         load: as "poisson 4/s", "fixed 4/s" or "concurrency 16".
+        duration: seconds measured, from when the first request past the warm-up was due.
+        requests: all, warm-up included, in the order in which they were due.
         gpus: behind the URL, told by the user; 0: not told.
         saturated: why the generator itself was too slow to be trusted; None: it was not.
+        interrupted: it was cut short; what was in flight has the error "interrupted".
+        generator: how the generator fared.
     """
 
     model: str
@@ -152,6 +174,8 @@ class ServeCell(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
     requests: list[RequestSample]
     gpus: int = 0
     saturated: str | None = None
+    interrupted: bool = False
+    generator: Generator | None = None
 
 
 Cell = EngineCell | RooflineCell | ServeCell
@@ -164,7 +188,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         created: ISO 8601, UTC.
         command: the command line that made it.
         flags: the options that it resolved to.
-        partial: it was interrupted; the cells that are there are whole.
+        partial: it was interrupted; the cells that are there are whole, but for a ServeCell that
+            says otherwise.
         usd_per_gpu_hour: the price asked for.
         notes: what a reader must know, as "dummy weights".
     """
