@@ -65,6 +65,9 @@ TABLE = (
 )
 """The first rule that accepts wins."""
 
+FLOAT32_OPS = frozenset({"sampling"})
+"""Ops whose operand, the logits, is float32 in any model; all others are fused in bfloat16."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
@@ -88,7 +91,8 @@ def choose(op: str, x: Tensor, shape: Shape | None = None) -> Implementation:
         shape: what else the table asks.
     """
     limits = _limits.get()
-    if not limits.anywhere and (x.device.type != "cuda" or x.dtype != torch.bfloat16):
+    eligible = x.device.type == "cuda" and (x.dtype == torch.bfloat16 or op in FLOAT32_OPS)
+    if not (eligible or limits.anywhere):
         return Implementation.REFERENCE
     for rule in TABLE:
         serves = rule.op in (op, "*") and rule.implementation in limits.allowed
