@@ -81,7 +81,8 @@ class EngineCell(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
     """A phase of one model at one size.
 
     Attributes:
-        phase: "prefill": seconds from submission to the first token; "decode": seconds a step.
+        phase: "prefill": seconds from submission to the first token, of the last prompt if there
+            are several; "decode": seconds a step.
         tokens: prefill: of each prompt; decode: of context before the first measured step.
         batch: sequences at once, over all replicas of `sharding`.
         samples: seconds; one a run (prefill) or one a step (decode).
@@ -181,6 +182,17 @@ class ServeCell(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
 Cell = EngineCell | RooflineCell | ServeCell
 
 
+class SkippedCell(msgspec.Struct, frozen=True, kw_only=True):
+    """An EngineCell that was asked for and cannot be; `reason` says why and what would do."""
+
+    phase: Phase
+    model: str
+    sharding: Sharding
+    batch: int
+    tokens: int
+    reason: str
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """A result file.
 
@@ -192,6 +204,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             says otherwise.
         usd_per_gpu_hour: the price asked for.
         notes: what a reader must know, as "dummy weights".
+        skipped: what was asked for and does not fit.
     """
 
     version: int
@@ -204,6 +217,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_gpu_hour: float = 3.0
     partial: bool = False
     notes: list[str] = []
+    skipped: list[SkippedCell] = []
 
 
 def save(result: Result, path: Path) -> None:
