@@ -1,16 +1,19 @@
 """From a scheduled step to tensors: the only place that turns the scheduler's ints into them."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rose.config import FULL, SLIDING, CacheConfig
+from rose.config import FULL, SLIDING
 from rose.core.step import NewSequence, SchedulerOutput
 from rose.decoders.decoder import SampleRows
-from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch
+from rose.kernels.launch_plan import split
+from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch, LaunchPlan
+from rose.worker.block_tables import BlockTables
 from rose.worker.token_pool import TokenPool
 from rose.worker.upload import Staging
 
@@ -40,70 +43,47 @@ class ForwardBatch:
     sampled_index: Tensor
 
 
-class BlockTables:
-    """Each slot's blocks in each KV group; on the host, since steps only ever append to them."""
-
-    def __init__(self, cache: CacheConfig, max_num_seqs: int, max_model_len: int) -> None:
-        self._block_size = cache.block_size
-        columns = max_model_len // cache.block_size + 1
-        groups = len(cache.num_blocks)
-        self._blocks = np.zeros((groups, max_num_seqs, columns), dtype=np.int32)
-        self._lengths = [[0] * max_num_seqs for _ in range(groups)]
-
-    def clear(self, slot: int) -> None:
-        """Forget what the slot held."""
-        for lengths in self._lengths:
-            lengths[slot] = 0
-
-    def append(self, slot: int, new_blocks: tuple[tuple[int, ...], ...]) -> None:
-        """Add blocks, one tuple a group, at the end of the slot's tables."""
-        for group, blocks in enumerate(new_blocks):
-            if blocks:
-                first = self._lengths[group][slot]
-                end = self._lengths[group][slot] = first + len(blocks)
-                self._blocks[group, slot, first:end] = blocks
-
-    def slot_mapping(self, group: int, slots: IntArray, positions: IntArray) -> IntArray:
-        """Where in the group's cache the tokens at these positions are kept."""
-        block = positions // self._block_size
-        offset = positions - block * self._block_size
-        blocks: IntArray = self._blocks[group, slots, block].astype(np.int64)
-        return blocks * self._block_size + offset
-
-    def rows(self, group: int, slots: IntArray, length: int) -> npt.NDArray[np.int32]:
-        """The slots' tables, wide enough for `length` tokens."""
-        columns = -(-length // self._block_size)
-        return self._blocks[group, slots, :columns]
-
-
 class BatchBuilder:
-    """Keeps each slot's block tables and makes a ForwardBatch of each step."""
+    """Keeps each slot's block tables and makes a ForwardBatch of each step.
+
+    Args:
+        tables: filled here.
+        pool: filled here.
+        window: of the sliding group.
+        plan_launches: whether fused attention kernels may run.
+        device: of the batches.
+    """
 
     def __init__(
         self,
         *,
-        cache: CacheConfig,
-        max_num_seqs: int,
-        max_model_len: int,
+        tables: BlockTables,
         pool: TokenPool,
+        window: int,
+        plan_launches: bool,
         device: torch.device,
     ) -> None:
-        self._tables = BlockTables(cache, max_num_seqs, max_model_len)
+        self._tables = tables
         self._pool = pool
         self._device = device
-        self._windows = {FULL: None, SLIDING: cache.window}
+        self._windows = {FULL: None, SLIDING: window}
+        self._plan_launches = plan_launches
 
     def admit(self, new: NewSequence) -> None:
         """Give a slot to a sequence."""
         self._tables.clear(new.slot)
         self._pool.write(new.slot, new.token_ids)
 
+    def extend(self, step: SchedulerOutput) -> None:
+        """Take in the blocks that a step's sequences gained; before `build` or `decode_inputs`."""
+        for s in step.sequences:
+            if s.new_blocks is not None:
+                self._tables.append(s.slot, s.new_blocks)
+        self._tables.flush()
+
     def build(self, step: SchedulerOutput) -> ForwardBatch:
         """Describe a step that runs at least one sequence."""
         sequences = step.sequences
-        for s in sequences:
-            if s.new_blocks is not None:
-                self._tables.append(s.slot, s.new_blocks)
         table = np.array(
             [(s.slot, s.start, s.num_tokens, s.samples) for s in sequences], dtype=np.int64
         )
@@ -121,15 +101,16 @@ class BatchBuilder:
         long.add(positions)
         long.add(query_start[1:][sampling] - 1)
         long.add(self._pool.flat_index(rows.slots, rows.positions))
+        long.add(slots)
         for group in self._windows:
             long.add(self._tables.slot_mapping(group, token_slots, positions))
-        pool_index, device_positions, logits_index, sampled_index, *mappings = long.upload(
-            self._device
+        pool_index, device_positions, logits_index, sampled_index, device_slots, *mappings = (
+            long.upload(self._device)
         )
         return ForwardBatch(
             token_ids=self._pool.gather(pool_index),
             positions=device_positions,
-            attention=self._attention(slots, counts, kv_lens, query_start, mappings),
+            attention=self._attention(device_slots, counts, kv_lens, query_start, mappings),
             query_start=query_start,
             rows=rows,
             logits_index=logits_index,
@@ -138,7 +119,7 @@ class BatchBuilder:
 
     def _attention(
         self,
-        slots: IntArray,
+        slots: Tensor,
         counts: IntArray,
         kv_lens: IntArray,
         query_start: IntArray,
@@ -148,14 +129,54 @@ class BatchBuilder:
         short: Staging[np.int32] = Staging()
         short.add(query_start.astype(np.int32))
         short.add(kv_lens.astype(np.int32))
-        for group in self._windows:
-            short.add(self._tables.rows(group, slots, longest))
-        device_query_start, device_kv_len, *tables = short.upload(self._device)
-        groups = zip(mappings, tables, self._windows.values(), strict=True)
+        if self._plan_launches:
+            for part in split(counts, kv_lens):
+                short.add(part)
+        device_query_start, device_kv_len, *plan = short.upload(self._device)
+        groups = zip(mappings, self._windows.items(), strict=True)
         return AttentionBatch(
             query_start=device_query_start,
             kv_len=device_kv_len,
             query_lens=counts.tolist(),
             kv_lens=kv_lens.tolist(),
-            groups=tuple(KVGroupBatch(*group) for group in groups),
+            groups=tuple(
+                KVGroupBatch(mapping, self._tables.rows(group, slots, longest), window)
+                for mapping, (group, window) in groups
+            ),
+            plan=LaunchPlan(plan[0], 1, plan[1]) if plan else None,
         )
+
+    def decode_inputs(self, step: SchedulerOutput, bucket: int) -> tuple[IntArray, SampleRows]:
+        """Describe a step in which each sequence runs one token and samples, padded to `bucket`.
+
+        Returns:
+            int64 [len(DecodeRow), bucket], to be uploaded, and the rows that are no padding.
+        """
+        n = len(step.sequences)
+        slots = np.array([s.slot for s in step.sequences], dtype=np.int64)
+        positions = np.array([s.start for s in step.sequences], dtype=np.int64)
+        inputs = np.zeros((len(DecodeRow), bucket), dtype=np.int64)
+        inputs[DecodeRow.SLOT] = self._tables.padding_slot
+        inputs[DecodeRow.SLOT, :n] = slots
+        inputs[DecodeRow.POSITION, :n] = positions
+        slots, positions = inputs[DecodeRow.SLOT], inputs[DecodeRow.POSITION]
+        inputs[DecodeRow.POOL] = self._pool.flat_index(slots, positions)
+        inputs[DecodeRow.SAMPLED] = self._pool.flat_index(slots, positions + 1)
+        inputs[DecodeRow.FULL] = self._tables.slot_mapping(FULL, slots, positions)
+        inputs[DecodeRow.SLIDING] = self._tables.slot_mapping(SLIDING, slots, positions)
+        return inputs, SampleRows(slots[:n], positions[:n] + 1)
+
+
+class DecodeRow(IntEnum):
+    """What the rows of a decode step's inputs are.
+
+    POOL and SAMPLED are where in the token pool the token at POSITION is, and the next one goes;
+    FULL and SLIDING are slot mappings.
+    """
+
+    POOL = 0
+    POSITION = 1
+    SLOT = 2
+    FULL = 3
+    SLIDING = 4
+    SAMPLED = 5

@@ -1,16 +1,22 @@
-"""Runs one step of the model: batch in, accepted tokens out. Eagerly; nothing waits."""
+"""Runs one step of the model: batch in, accepted tokens out. Nothing waits for the device.
 
+Steps in which every sequence decodes one token run by CUDA graphs, where there are some; mixed
+ones run eagerly.
+"""
+
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
 from rose.core.step import ScheduledSequence, SchedulerOutput
-from rose.decoders.decoder import Decoder
+from rose.decoders.decoder import Decoder, SampleRows
 from rose.kernels import sampling
 from rose.kernels.paged_kv import LayerKV
 from rose.models.gpt_oss import GptOss
-from rose.worker.forward_batch import BatchBuilder, ForwardBatch
+from rose.worker.cuda_graph import DecodeGraphs
+from rose.worker.forward_batch import BatchBuilder, DecodeRow, ForwardBatch
 from rose.worker.grammar import SlotGrammars
 from rose.worker.sampler import Sampler, SlotParams
 from rose.worker.step_result import LogprobRows, PendingStep
@@ -33,8 +39,28 @@ class LogitsObserver(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """What the model made of a step.
+
+    Attributes:
+        logits: float32 [rows, vocabulary]; None if no sequence samples.
+        rows: the sequences that sample.
+        sampled_index: int64 [rows], where in the token pool the sampled id goes.
+        prompt_logprobs: of the prompts that ask.
+    """
+
+    logits: Tensor | None
+    rows: SampleRows
+    sampled_index: Tensor
+    prompt_logprobs: list[LogprobRows]
+
+
 class ModelRunner:
-    """The model, its KV cache and the slots' state, put together."""
+    """The model, its KV cache and the slots' state, put together.
+
+    `graphs` may be set later, since their capture needs all of it.
+    """
 
     def __init__(
         self,
@@ -58,6 +84,7 @@ class ModelRunner:
         self._decoder = decoder
         self._grammars = grammars
         self._observer = observer
+        self.graphs: DecodeGraphs | None = None
 
     def run(self, step: SchedulerOutput) -> PendingStep:
         """Enqueue a step that runs at least one sequence."""
@@ -69,31 +96,59 @@ class ModelRunner:
             self._grammars.admit(new)
         # Before the model, so that they are computed while it runs.
         masks = self._grammars.start(step)
-        batch = self._builder.build(step)
-        hidden = self._model(batch.token_ids, batch.positions, batch.attention, self._kv)
-        self._show(step, batch, hidden)
-        # Before the decoder runs, since the sampled token belongs to no prompt.
-        prompt_logprobs = self._prompt_logprobs(step, batch, hidden)
+        self._builder.extend(step)
+        forward = self._replay(step) or self._eager(step)
         token_ids = counts = logprobs = None
         failed: frozenset[int] = frozenset()
-        if batch.rows.slots.size:
-            logits = self._model.logits(hidden.index_select(0, batch.logits_index))
-            allowed = logits
+        if forward.logits is not None:
+            allowed = forward.logits
             if masks is not None:
-                allowed, failed = masks.apply(logits)
-            accepted = self._decoder.decode(allowed, batch.rows)
+                allowed, failed = masks.apply(allowed)
+            accepted = self._decoder.decode(allowed, forward.rows)
             token_ids, counts = accepted.token_ids, accepted.counts
-            self._pool.put(batch.sampled_index, token_ids[:, 0])
-            logprobs = self._logprobs(step, batch, logits, token_ids[:, 0])
+            self._pool.put(forward.sampled_index, token_ids[:, 0])
+            logprobs = self._logprobs(step, forward, token_ids[:, 0])
         return PendingStep(
             step.step_id,
             token_ids=token_ids,
             counts=counts,
             logprobs=logprobs,
-            prompt_logprobs=prompt_logprobs,
+            prompt_logprobs=forward.prompt_logprobs,
             failed=failed,
-            download=Download(hidden.device),
+            download=Download(forward.sampled_index.device),
         )
+
+    def _replay(self, step: SchedulerOutput) -> _Forward | None:
+        """Run the step by a graph, if there is one for it."""
+        if self.graphs is None or not all(self._decodes(s) for s in step.sequences):
+            return None
+        bucket = self.graphs.bucket_for(len(step.sequences))
+        if bucket is None:
+            return None
+        inputs, rows = self._builder.decode_inputs(step, bucket)
+        on_device, logits = self.graphs.run(inputs)
+        n = len(step.sequences)
+        return _Forward(logits[:n], rows, on_device[DecodeRow.SAMPLED, :n], [])
+
+    def _decodes(self, s: ScheduledSequence) -> bool:
+        """Whether the sequence runs one token, of which nothing but a token is wanted."""
+        observed = self._observer is not None and self._observer.wants(s.sequence_id)
+        scored = (
+            self._params.prompt_logprobs[s.slot] >= 0
+            and s.start + 1 < self._params.prompt_length[s.slot]
+        )
+        return s.samples and s.num_tokens == 1 and not observed and not scored
+
+    def _eager(self, step: SchedulerOutput) -> _Forward:
+        batch = self._builder.build(step)
+        hidden = self._model(batch.token_ids, batch.positions, batch.attention, self._kv)
+        self._show(step, batch, hidden)
+        # Before the decoder runs, since the sampled token belongs to no prompt.
+        prompt_logprobs = self._prompt_logprobs(step, batch, hidden)
+        logits = None
+        if batch.rows.slots.size:
+            logits = self._model.logits(hidden.index_select(0, batch.logits_index))
+        return _Forward(logits, batch.rows, batch.sampled_index, prompt_logprobs)
 
     def _show(self, step: SchedulerOutput, batch: ForwardBatch, hidden: Tensor) -> None:
         if self._observer is None:
@@ -105,14 +160,16 @@ class ModelRunner:
                 self._observer.observe(sequence.sequence_id, sequence.start, logits)
 
     def _logprobs(
-        self, step: SchedulerOutput, batch: ForwardBatch, logits: Tensor, tokens: Tensor
+        self, step: SchedulerOutput, forward: _Forward, tokens: Tensor
     ) -> LogprobRows | None:
-        found = self._sampler.logprobs(logits, tokens, batch.rows)
+        if forward.logits is None:
+            return None
+        found = self._sampler.logprobs(forward.logits, tokens, forward.rows)
         if found is None:
             return None
         which, tensors = found
         ids = [s.sequence_id for s in step.sequences if s.samples]
-        top = self._params.logprobs[batch.rows.slots[which]].tolist()
+        top = self._params.logprobs[forward.rows.slots[which]].tolist()
         return LogprobRows([ids[i] for i in which], top, tensors)
 
     def _prompt_logprobs(

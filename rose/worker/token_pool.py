@@ -11,14 +11,20 @@ from rose.worker.upload import upload
 class TokenPool:
     """One row of token ids a slot: written on admission, extended by each sampled token.
 
+    One row more is for the padding of batches, whose one token is 0.
+
     Attributes:
         stride: ids a row; position p of slot s is at flat index s * stride + p.
+        padding_index: flat index of the padding's token.
     """
 
     def __init__(self, max_num_seqs: int, max_model_len: int, device: torch.device) -> None:
         self.stride = max_model_len + 1
         # Not zeroed: rows are read only where they were written, and most pages never are.
-        self._ids = torch.empty((max_num_seqs, self.stride), dtype=torch.int32, device=device)
+        shape = (max_num_seqs + 1, self.stride)
+        self._ids = torch.empty(shape, dtype=torch.int32, device=device)
+        self._ids[max_num_seqs, :2] = 0
+        self.padding_index = max_num_seqs * self.stride
         self._flat = self._ids.view(-1)
         self._device = device
 

@@ -22,6 +22,14 @@ def upload(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+def upload_into(target: Tensor, array: npt.NDArray[np.generic]) -> None:
+    """Copy into `target`, of array's shape and type, in order with the work enqueued there."""
+    source = torch.from_numpy(array)
+    if target.is_cuda:
+        source = source.pin_memory()
+    target.copy_(source, non_blocking=True)
+
+
 class Staging(Generic[Number]):
     """Arrays of one type that travel in one copy."""
 

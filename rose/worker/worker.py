@@ -1,6 +1,7 @@
 """One rank: its device, its share of the model, its KV cache."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -8,11 +9,15 @@ from rose.config import CacheConfig, EngineConfig, ModelConfig
 from rose.core.mapping import ParallelMapping
 from rose.core.step import SchedulerOutput
 from rose.decoders.decoder import PlainDecoder
+from rose.kernels.dispatch import Implementation, Shape, choose, only
+from rose.kernels.paged_kv import LayerKV
 from rose.models.gpt_oss import GptOss
 from rose.models.layouts import WeightSource
 from rose.models.weights import load_dummy, load_weights
 from rose.protocol import Grammar
 from rose.quant import quant_scheme
+from rose.worker.block_tables import BlockTables
+from rose.worker.cuda_graph import CudaCapture, DecodeGraphs, decode_buckets
 from rose.worker.forward_batch import BatchBuilder
 from rose.worker.grammar import SlotGrammars
 from rose.worker.kv_cache import allocate_kv, block_bytes
@@ -93,26 +98,29 @@ class Worker:
         """Bytes of one block over this rank's layers of each KV group."""
         return block_bytes(self._config.model, block_size, self._dtype)
 
+    @torch.inference_mode()
     def allocate(self, cache: CacheConfig, max_model_len: int) -> None:
-        """Allocate the KV cache and the slots' state."""
+        """Allocate the KV cache and the slots' state, and capture CUDA graphs."""
         remedy = "lower kv_cache_bytes, num_blocks, max_num_seqs or max_model_len"
-        with memory_for("the KV cache and the sequences' state", remedy):
+        with memory_for("the KV cache and the sequences' state", remedy), self._kernels():
             self._allocate(cache, max_model_len)
 
     def _allocate(self, cache: CacheConfig, max_model_len: int) -> None:
         slots = self._config.scheduler.max_num_seqs
         pool = TokenPool(slots, max_model_len, self._device)
+        tables = BlockTables(cache, slots, max_model_len, self._device)
+        kv = allocate_kv(self._config.model, cache, self._dtype, self._device)
         params = SlotParams(slots, self._config.model.vocab_size)
         sampler = Sampler(params, pool, self._device)
         self._grammars.preload()
         self._runner = ModelRunner(
             model=self._model,
-            kv=allocate_kv(self._config.model, cache, self._dtype, self._device),
+            kv=kv,
             builder=BatchBuilder(
-                cache=cache,
-                max_num_seqs=slots,
-                max_model_len=max_model_len,
+                tables=tables,
                 pool=pool,
+                window=cache.window,
+                plan_launches=self._plans_launches(kv[0]),
                 device=self._device,
             ),
             pool=pool,
@@ -122,6 +130,21 @@ class Worker:
             grammars=self._grammars,
             observer=self._observer,
         )
+        if self._config.cuda_graphs and self._device.type == "cuda":
+            self._runner.graphs = DecodeGraphs(
+                model=self._model,
+                kv=kv,
+                pool=pool,
+                tables=tables,
+                window=cache.window,
+                buckets=decode_buckets(slots),
+                capture=CudaCapture(),
+                device=self._device,
+            )
+
+    def _plans_launches(self, kv: LayerKV) -> bool:
+        shape = Shape(head_dim=kv.key.shape[3], block_size=kv.key.shape[1])
+        return choose("attention", kv.key, shape) is Implementation.TRITON
 
     def check_grammar(self, grammar: Grammar) -> None:
         """Compile a grammar that sequences of coming steps follow.
@@ -136,4 +159,15 @@ class Worker:
         """Enqueue one step."""
         if self._runner is None:
             raise RuntimeError("allocate() must come before the first step")
-        return self._runner.run(step)
+        with self._kernels():
+            return self._runner.run(step)
+
+    def _kernels(self) -> AbstractContextManager[None]:
+        """The implementations that may serve, as the user chose."""
+        match self._config.kernels:
+            case "reference":
+                return only(Implementation.REFERENCE)
+            case "triton":
+                return only(Implementation.TRITON)
+            case "auto":
+                return nullcontext()

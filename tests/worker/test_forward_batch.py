@@ -9,7 +9,8 @@ import torch
 from rose.config import FULL, SLIDING, CacheConfig
 from rose.core.step import NewSequence, ScheduledSequence, SchedulerOutput
 from rose.protocol import SamplingParams
-from rose.worker.forward_batch import BatchBuilder
+from rose.worker.block_tables import BlockTables
+from rose.worker.forward_batch import BatchBuilder, DecodeRow
 from rose.worker.token_pool import TokenPool
 
 CPU = torch.device("cpu")
@@ -19,10 +20,16 @@ SLOTS, LONGEST = 6, 50
 def make_builder(block_size):
     cache = CacheConfig(block_size=block_size, num_blocks=(100, 90), window=7)
     pool = TokenPool(SLOTS, LONGEST, CPU)
+    tables = BlockTables(cache, SLOTS, LONGEST, CPU)
     builder = BatchBuilder(
-        cache=cache, max_num_seqs=SLOTS, max_model_len=LONGEST, pool=pool, device=CPU
+        tables=tables, pool=pool, window=cache.window, plan_launches=True, device=CPU
     )
     return builder, pool
+
+
+def build(builder, step):
+    builder.extend(step)
+    return builder.build(step)
 
 
 def new_sequence(slot, token_ids):
@@ -54,7 +61,7 @@ def test_batches_say_what_the_steps_say(block_size):
                 )
             )
             done[slot] = start + count
-        check(builder.build(step), step, tokens, tables, block_size)
+        check(build(builder, step), step, tokens, tables, block_size)
 
 
 def check(batch, step, tokens, tables, block_size):
@@ -94,15 +101,44 @@ def test_a_sampled_id_is_the_next_steps_input_without_the_host_knowing_it():
     builder, pool = make_builder(4)
     builder.admit(new_sequence(2, [10, 11, 12]))
     first = SchedulerOutput(0, sequences=[ScheduledSequence(0, 2, 0, 3, True, ((5,), (6,)))])
-    batch = builder.build(first)
+    batch = build(builder, first)
     pool.put(batch.sampled_index, torch.tensor([77]))
     second = SchedulerOutput(1, sequences=[ScheduledSequence(0, 2, 3, 1, True, None)])
-    batch = builder.build(second)
+    batch = build(builder, second)
     assert batch.token_ids.tolist() == [77]
     assert batch.positions.tolist() == [3]
     assert batch.attention.groups[FULL].slot_mapping.tolist() == [5 * 4 + 3]
     assert batch.attention.groups[SLIDING].slot_mapping.tolist() == [6 * 4 + 3]
     assert pool.rows(torch.tensor([2]), 4).tolist() == [[10, 11, 12, 77]]
+
+
+@pytest.mark.parametrize("bucket", [2, 5])
+def test_inputs_of_a_graph_are_those_of_the_batch_and_padding(bucket):
+    builder, pool = make_builder(4)
+    builder.admit(new_sequence(2, [10, 11, 12]))
+    builder.admit(new_sequence(4, [20, 21, 22, 23, 24]))
+    step = SchedulerOutput(
+        0,
+        sequences=[
+            ScheduledSequence(0, 4, 4, 1, True, ((7, 8), (3, 9))),
+            ScheduledSequence(1, 2, 2, 1, True, ((5,), (6,))),
+        ],
+    )
+    builder.extend(step)
+    inputs, rows = builder.decode_inputs(step, bucket)
+    batch = builder.build(step)
+    assert inputs.shape == (len(DecodeRow), bucket)
+    assert pool.gather(torch.from_numpy(inputs[DecodeRow.POOL])).tolist() == (
+        batch.token_ids.tolist() + [0] * (bucket - 2)
+    )
+    assert inputs[DecodeRow.POSITION, :2].tolist() == batch.positions.tolist()
+    assert inputs[DecodeRow.SLOT].tolist() == [4, 2] + [SLOTS] * (bucket - 2)
+    for row, group, padding in ((DecodeRow.FULL, FULL, 100), (DecodeRow.SLIDING, SLIDING, 90)):
+        expected = batch.attention.groups[group].slot_mapping.tolist()
+        assert inputs[row].tolist() == expected + [padding * 4] * (bucket - 2)
+    assert inputs[DecodeRow.SAMPLED, :2].tolist() == batch.sampled_index.tolist()
+    assert rows.slots.tolist() == batch.rows.slots.tolist()
+    assert rows.positions.tolist() == batch.rows.positions.tolist()
 
 
 def test_the_last_position_of_the_longest_sequence_has_a_place():
@@ -112,6 +148,6 @@ def test_the_last_position_of_the_longest_sequence_has_a_place():
     step = SchedulerOutput(
         0, sequences=[ScheduledSequence(0, 5, 0, LONGEST, True, (blocks, blocks))]
     )
-    batch = builder.build(step)
+    batch = build(builder, step)
     pool.put(batch.sampled_index, torch.tensor([3]))
     assert pool.rows(torch.tensor([5]), LONGEST + 1)[0].tolist() == [*range(LONGEST), 3]

@@ -1,0 +1,88 @@
+"""Decoding by graphs, with a capture that runs the captured function anew: the same on any device.
+
+What CUDA itself adds, tests/gpu checks.
+"""
+
+import pytest
+import torch
+
+from rose.llm import LLM
+from rose.protocol import SamplingParams
+from rose.worker import worker as worker_module
+from rose.worker.cuda_graph import LARGEST_BUCKET, decode_buckets
+
+
+def replayed(body):
+    body()
+    return body
+
+
+def with_graphs(llm, buckets):
+    """Give the engine graphs that are functions."""
+    worker = llm._engine._executor._worker
+    runner = worker._runner
+    with torch.inference_mode():
+        runner.graphs = worker_module.DecodeGraphs(
+            model=worker._model,
+            kv=runner._kv,
+            pool=runner._pool,
+            tables=runner._builder._tables,
+            window=worker._config.model.sliding_window,
+            buckets=buckets,
+            capture=replayed,
+            device=worker._device,
+        )
+    return runner.graphs
+
+
+@pytest.mark.parametrize("one_ahead", [True, False])
+def test_graphs_decode_what_the_model_does(oracle_dir, one_ahead):
+    """Mixed with prompt chunks, padded, preempted, with penalties, seeds and log-probabilities."""
+    greedy = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, logprobs=2)
+    drawn = SamplingParams(
+        temperature=0.8, top_p=0.9, seed=3, n=2, max_tokens=25, ignore_eos=True,
+        repetition_penalty=1.2, prompt_logprobs=1,
+    )  # fmt: skip
+    prompts = [list(range(3, 3 + n)) for n in (40, 7, 23, 1, 64)]
+    params = [greedy, drawn, greedy, greedy, drawn]
+    options = {
+        "dtype": "float32", "num_blocks": (8, 24), "chunk_size": 16,
+        "max_batched_tokens": 24, "max_num_seqs": 6, "one_ahead": one_ahead,
+    }  # fmt: skip
+    with LLM(str(oracle_dir / "a"), device="cpu", **options) as llm:
+        expected = llm.generate(prompts, params)
+        preempted = llm.stats.preemptions
+    with LLM(str(oracle_dir / "a"), device="cpu", **options) as llm:
+        graphs = with_graphs(llm, [1, 4])
+        ran = []
+        run = graphs.run
+        graphs.run = lambda inputs: ran.append(inputs.shape[1]) or run(inputs)
+        found = llm.generate(prompts, params)
+    assert preempted > 0
+    assert set(ran) == {1, 4}, "both sizes served"
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours.outputs, theirs.outputs, strict=True):
+            assert one.token_ids == other.token_ids
+            for a, b in zip(one.logprobs or [], other.logprobs or [], strict=True):
+                assert a.logprob == pytest.approx(b.logprob, abs=1e-4)
+
+
+def test_a_batch_beyond_the_largest_graph_runs_eagerly(oracle_dir):
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    prompts = [[5, 6, n] for n in range(3, 8)]
+    with LLM(str(oracle_dir / "a"), device="cpu", dtype="float32", num_blocks=(64, 160)) as llm:
+        expected = [r.token_ids for r in llm.generate(prompts, params)]
+    with LLM(str(oracle_dir / "a"), device="cpu", dtype="float32", num_blocks=(64, 160)) as llm:
+        graphs = with_graphs(llm, [2])
+        graphs.run = None  # a call would fail
+        assert [r.token_ids for r in llm.generate(prompts, params)] == expected
+
+
+@pytest.mark.parametrize("sequences", [1, 3, 8, 37, 64, 200, 256, 1000])
+def test_buckets_cover_all_sizes_without_much_padding(sequences):
+    buckets = decode_buckets(sequences)
+    assert buckets == sorted(set(buckets))
+    assert buckets[-1] == min(sequences, LARGEST_BUCKET)
+    for rows in range(1, buckets[-1] + 1):
+        padded = next(size for size in buckets if size >= rows)
+        assert padded - rows <= max(rows - 1, 0) or padded - rows < 16
