@@ -208,7 +208,9 @@ def quantize_fp8_activations(x: Tensor) -> tuple[Tensor, Tensor]:
     padded = x.new_zeros(rows, runs * FP8_BLOCK, dtype=torch.float32)
     padded[:, :columns] = x
     grouped = padded.view(rows, runs, FP8_BLOCK)
-    scales = grouped.abs().amax(-1).clamp_min(ACTIVATION_AMAX_FLOOR) / E4M3_MAX
+    amax = grouped.abs().amax(-1).clamp_min(ACTIVATION_AMAX_FLOOR)
+    # By a tensor: on a GPU torch divides by a Python number through its rounded reciprocal.
+    scales = amax / torch.full_like(amax, E4M3_MAX)
     grouped.div_(scales.unsqueeze(-1))
     return padded[:, :columns].to(torch.float8_e4m3fn), scales
 

@@ -47,6 +47,14 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return (wide * scale).mul_(weight.float()).to(x.dtype)
 
 
+def add_rms_norm(
+    residual: Tensor, x: Tensor, weight: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """See `norm.add_rms_norm`. The sum is exact, the norm has NORM_TOLERANCE."""
+    total = residual + x
+    return total, rms_norm(total, weight, epsilon)
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """RoPE on halves (NeoX style): x [tokens, heads, head_dim] in its dtype. ROPE_TOLERANCE."""
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
