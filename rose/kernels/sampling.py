@@ -1,12 +1,15 @@
 """Sampling on the device: penalties, filters, counter-based randomness, log-probabilities.
 
-Plain torch, each row independent of the others in its batch. Nothing here waits for the device.
+Each row is independent of the others in its batch. Nothing here waits for the device, but `sample`
+where no fused kernel serves it.
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from rose.kernels.dispatch import use_triton
 
 _MASK = 0xFFFFFFFF
 _PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -158,6 +161,48 @@ def scale_by_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
     return (logits - logits.amax(dim=-1, keepdim=True)) / temperature[:, None]
 
 
+def sample_greedy(logits: Tensor) -> Tensor:
+    """The best token of each row of float32 [rows, vocabulary] logits, equal ones by id.
+
+    Returns:
+        int64 [rows].
+    """
+    if use_triton("sampling", logits):
+        from rose.kernels.fused import sampling as fused
+
+        return fused.sample_greedy(logits)
+    return logits.argmax(dim=-1)
+
+
+def sample(
+    logits: Tensor, keys: Tensor, positions: Tensor, temperature: Tensor, min_p: Tensor
+) -> Tensor:
+    """Draw a token a row from the softmax of its logits over its temperature.
+
+    It is the token with the greatest logit plus Gumbel noise (Gumbel 1954); equal ones go by id.
+
+    Args:
+        logits: float32 [rows, vocabulary], left as they are; -inf where a filter dropped a token.
+        keys: int64 [2, rows], see `gumbel_noise`.
+        positions: int64 [rows], where the token will stand.
+        temperature: float64 [rows]; a row of 0 gets its best token.
+        min_p: float64 [rows], see `keep_min_p`.
+
+    Returns:
+        int64 [rows].
+    """
+    if use_triton("sampling", logits):
+        from rose.kernels.fused import sampling as fused
+
+        return fused.sample(logits, keys, positions, temperature, min_p)
+    best = logits.argmax(dim=-1)
+    random = temperature.nonzero().squeeze(1)
+    scaled = scale_by_temperature(logits[random], temperature[random].float())
+    kept = keep_min_p(scaled, min_p[random].float())
+    noise = gumbel_noise(keys[:, random], positions[random], logits.shape[1])
+    return best.index_copy_(0, random, kept.add_(noise).argmax(dim=-1))
+
+
 @dataclass(frozen=True, slots=True)
 class LogprobTensors:
     """Log-probabilities of one token a row, and of the best ones.
@@ -179,12 +224,22 @@ class LogprobTensors:
 
 def token_logprobs(logits: Tensor, token: Tensor, n: int) -> LogprobTensors:
     """Log-probabilities under `logits` (float32 [rows, vocabulary]) of `token` (int64 [rows])."""
-    normalizer = torch.logsumexp(logits, dim=-1, keepdim=True)
+    logprob, normalizer, rank = _normalized(logits, token)
+    top_token = best_tokens(logits, n)
+    top_logprob = logits.gather(1, top_token) - normalizer[:, None]
+    return LogprobTensors(token, logprob, rank, top_token, top_logprob)
+
+
+def _normalized(logits: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each row's log-probability of `token`, log of the sum of exponentials, and rank."""
+    if use_triton("sampling", logits):
+        from rose.kernels.fused import sampling as fused
+
+        return fused.normalized(logits, token)
+    normalizer = torch.logsumexp(logits, dim=-1)
     own = logits.gather(1, token[:, None])
     rank = 1 + (logits > own).sum(dim=-1)
-    top_token = best_tokens(logits, n)
-    top_logprob = logits.gather(1, top_token) - normalizer
-    return LogprobTensors(token, (own - normalizer).squeeze(1), rank, top_token, top_logprob)
+    return own.squeeze(1) - normalizer, normalizer, rank
 
 
 def best_tokens(logits: Tensor, n: int) -> Tensor:

@@ -1,10 +1,10 @@
 """Samples a token for each row, by the parameters of its slot.
 
 The order is that of `SamplingParams`: stop ids masked before min_tokens, bias, penalties,
-temperature, top-k, top-p, min-p; then the token with the greatest logit plus Gumbel noise, which
-is a draw from the softmax (Gumbel 1954). The noise is a function of (seed, position, token id), so
-a row's token depends on nothing else in its batch. Work that no row of a step asks for is skipped,
-by what the host knows; nothing waits for the device.
+temperature, top-k, top-p, min-p; then a draw by noise that is a function of (seed, position, token
+id), so a row's token depends on nothing else in its batch. Work that no row of a step asks for is
+skipped, by what the host knows; nothing waits for the device. A step whose rows are all greedy
+uploads nothing; the draw takes two copies, one of integers and one of reals.
 """
 
 import numpy as np
@@ -22,13 +22,14 @@ LEAST_TEMPERATURE = 1e-6
 """Below it a row is greedy: float32 could not tell the difference."""
 
 LARGEST = 1e30
-"""Bound on penalties and biases, so that no sum of them leaves float32."""
+"""Bound on penalties, biases and temperatures, so that no sum of them leaves float32."""
 
 
 class SlotParams:
     """Sampling parameters of every slot, in columns; on the host.
 
     Attributes:
+        temperature: 0 where the best token is taken.
         logprobs, prompt_logprobs: how many to return besides the token's own; -1: none at all.
         prompt_length: tokens of the prompt.
     """
@@ -58,7 +59,8 @@ class SlotParams:
     def admit(self, new: NewSequence) -> None:
         """Take a sequence's parameters into its slot."""
         slot, params = new.slot, new.sampling
-        self.temperature[slot] = params.temperature
+        greedy = params.temperature < LEAST_TEMPERATURE
+        self.temperature[slot] = 0 if greedy else min(params.temperature, LARGEST)
         self.top_k[slot] = params.top_k if params.top_k < self.vocab_size else 0
         self.top_p[slot] = params.top_p
         self.min_p[slot] = params.min_p
@@ -108,15 +110,10 @@ class Sampler:
             int64 [rows].
         """
         logits = self._penalized(self._biased(self._masked(logits, rows), rows), rows)
-        random = np.flatnonzero(self._params.temperature[rows.slots] >= LEAST_TEMPERATURE)
-        if random.size == rows.slots.size:
-            return self._draw(logits, rows)
-        best = logits.argmax(dim=-1)
-        if random.size:
-            index = upload(random, self._device)
-            drawn = self._draw(logits.index_select(0, index), _subset(rows, random))
-            best.index_copy_(0, index, drawn)
-        return best
+        temperature = self._params.temperature[rows.slots]
+        if not temperature.any():
+            return sampling.sample_greedy(logits)
+        return self._draw(logits, rows, temperature)
 
     def logprobs(
         self, logits: Tensor, tokens: Tensor, rows: SampleRows
@@ -185,33 +182,27 @@ class Sampler:
         )
         return logits.index_copy(0, index, penalized)
 
-    def _draw(self, logits: Tensor, rows: SampleRows) -> Tensor:
+    def _draw(
+        self, logits: Tensor, rows: SampleRows, temperature: npt.NDArray[np.float64]
+    ) -> Tensor:
         params, slots = self._params, rows.slots
-        filtered = np.flatnonzero(params.filtered[slots])
-        min_p = params.min_p[slots]
+        which = np.flatnonzero(params.filtered[slots] & (temperature > 0))
         long: Staging[np.int64] = Staging()
-        for part in (params.key[:, slots], rows.positions, filtered, params.top_k[slots[filtered]]):
+        for part in (params.key[:, slots], rows.positions, which, params.top_k[slots[which]]):
             long.add(part)
-        keys, positions, filtered_index, top_k = long.upload(self._device)
+        keys, positions, index, top_k = long.upload(self._device)
+        rest = temperature.copy()
+        rest[which] = 1  # the filters apply it to theirs
         real: Staging[np.float64] = Staging()
-        for column in (params.temperature[slots], min_p, params.top_p[slots[filtered]]):
+        for column in (rest, params.min_p[slots], temperature[which], params.top_p[slots[which]]):
             real.add(column)
-        temperature, device_min_p, top_p = real.upload(self._device)
-
-        scaled = sampling.scale_by_temperature(logits, temperature.float())
-        if filtered.size == slots.size:
-            scaled = sampling.keep_top_k_top_p(scaled, top_k, top_p)
-        elif filtered.size:
-            some = scaled.index_select(0, filtered_index)
-            scaled.index_copy_(0, filtered_index, sampling.keep_top_k_top_p(some, top_k, top_p))
-        if min_p.any():
-            scaled = sampling.keep_min_p(scaled, device_min_p.float())
-        noise = sampling.gumbel_noise(keys, positions, params.vocab_size)
-        return scaled.add_(noise).argmax(dim=-1)
-
-
-def _subset(rows: SampleRows, which: npt.NDArray[np.intp]) -> SampleRows:
-    return SampleRows(rows.slots[which], rows.positions[which])
+        device_rest, min_p, filter_temperature, top_p = real.upload(self._device)
+        if which.size:
+            some = logits.index_select(0, index)
+            scaled = sampling.scale_by_temperature(some, filter_temperature.float())
+            kept = sampling.keep_top_k_top_p(scaled, top_k, top_p)
+            logits = kept if which.size == slots.size else logits.index_copy(0, index, kept)
+        return sampling.sample(logits, keys, positions, device_rest, min_p)
 
 
 def _flat(
