@@ -1,5 +1,6 @@
 """Result files: whole at any time, partial unless finished, of one version; and the machine."""
 
+import contextlib
 import subprocess
 
 import msgspec
@@ -58,7 +59,7 @@ def test_the_file_holds_every_cell_as_it_comes_and_is_partial_until_the_end(tmp_
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_an_interrupted_file_keeps_its_cells_and_is_marked(tmp_path, error):
     path = tmp_path / "r.json"
-    with pytest.raises(error), Recorder(new_result(flags={}), path) as recorder:
+    with contextlib.suppress(error), Recorder(new_result(flags={}), path) as recorder:
         recorder.add(cell(1))
         raise error
     assert load(path).partial
