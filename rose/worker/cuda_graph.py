@@ -67,7 +67,7 @@ class _Graph:
 
 
 class DecodeGraphs:
-    """Runs the model on steps in which each sequence runs one token.
+    """Runs the model on steps in which each sequence runs `width` tokens.
 
     Args:
         model: to run.
@@ -75,7 +75,8 @@ class DecodeGraphs:
         pool: where token ids are read.
         tables: where block tables are read.
         window: of the sliding group.
-        buckets: batch sizes to capture, ascending.
+        buckets: batch sizes to capture, in sequences, ascending.
+        width: tokens of each sequence: one, and those that a speculative decoder proposed.
         capture: how; `CudaCapture`, or in tests a function that hands its argument back.
         device: of the model.
     """
@@ -89,6 +90,7 @@ class DecodeGraphs:
         tables: BlockTables,
         window: int,
         buckets: Sequence[int],
+        width: int,
         capture: Capture,
         device: torch.device,
     ) -> None:
@@ -99,7 +101,8 @@ class DecodeGraphs:
         self._windows = {FULL: None, SLIDING: window}
         self._device = device
         self.buckets = list(buckets)
-        largest = self.buckets[-1]
+        self.width = width
+        largest = self.buckets[-1] * width
         self._inputs = torch.zeros(len(DecodeRow) * largest, dtype=torch.int64, device=device)
         shape = (largest, model.config.vocab_size)
         self._logits = torch.empty(shape, dtype=torch.float32, device=device)
@@ -118,53 +121,54 @@ class DecodeGraphs:
         """Enqueue a step.
 
         Args:
-            inputs: int64 [len(DecodeRow), bucket], from `BatchBuilder.decode_inputs`.
+            inputs: int64 [len(DecodeRow), bucket * width], from `BatchBuilder.decode_inputs`.
 
         Returns:
-            The same on the device, and float32 logits [bucket, vocabulary]; both are overwritten
-            by the next call.
+            The same on the device, and float32 logits [bucket * width, vocabulary]; both are
+            overwritten by the next call.
         """
-        graph = self._graphs[inputs.shape[1]]
+        graph = self._graphs[inputs.shape[1] // self.width]
         upload_into(graph.inputs, inputs)
         graph.replay()
         return graph.inputs, graph.logits
 
     def _make(self, bucket: int, capture: Capture) -> _Graph:
-        inputs = self._inputs[: len(DecodeRow) * bucket].view(len(DecodeRow), bucket)
-        # What warms up and is captured must be valid: a batch of padding alone.
-        inputs.zero_()
-        inputs[DecodeRow.SLOT] = self._tables.padding_slot
-        inputs[DecodeRow.POOL] = self._pool.padding_index
-        slots = torch.full_like(inputs[0], self._tables.padding_slot)
-        for group, row in ((FULL, DecodeRow.FULL), (SLIDING, DecodeRow.SLIDING)):
-            block = self._tables.rows(group, slots)[:, 0]
-            inputs[row] = block.long() * self._kv_block_size()
-        logits = self._logits[:bucket]
-        constants = _Constants.of(bucket, self._device)
+        tokens = bucket * self.width
+        inputs = self._inputs[: len(DecodeRow) * tokens].view(len(DecodeRow), tokens)
+        self._fill_with_padding(inputs)
+        logits = self._logits[:tokens]
+        constants = _Constants.of(bucket, self.width, self._device)
 
         def body() -> None:
             logits.copy_(self._forward(inputs, constants))
 
         return _Graph(inputs, logits, capture(body))
 
-    def _kv_block_size(self) -> int:
-        return self._kv[0].key.shape[1]
+    def _fill_with_padding(self, inputs: Tensor) -> None:
+        """Make the batch that is captured valid."""
+        slots = torch.full_like(inputs[0], self._tables.padding_slot)
+        inputs[DecodeRow.SLOT] = slots
+        inputs[DecodeRow.POOL] = inputs[DecodeRow.NEXT] = self._pool.padding_index
+        inputs[DecodeRow.POSITION] = torch.arange(slots.shape[0], device=self._device) % self.width
+        block_size = self._kv[0].key.shape[1]
+        for group, row in ((FULL, DecodeRow.FULL), (SLIDING, DecodeRow.SLIDING)):
+            first = self._tables.rows(group, slots)[:, 0].long() * block_size
+            inputs[row] = first + inputs[DecodeRow.POSITION]
 
     def _forward(self, inputs: Tensor, constants: "_Constants") -> Tensor:
-        """Logits of one token a row; reads nothing but tensors."""
+        """Logits of each token; reads nothing but tensors."""
         positions = inputs[DecodeRow.POSITION]
+        slots = inputs[DecodeRow.SLOT, :: self.width]
         mappings = {FULL: inputs[DecodeRow.FULL], SLIDING: inputs[DecodeRow.SLIDING]}
-        bucket = positions.shape[0]
+        bucket = slots.shape[0]
         batch = AttentionBatch(
             query_start=constants.query_start,
-            kv_len=(positions + 1).int(),
-            query_lens=[1] * bucket,
+            kv_len=(positions[self.width - 1 :: self.width] + 1).int(),
+            query_lens=[self.width] * bucket,
             # The host does not know them; kernels that ask choose for the longest.
             kv_lens=[self._tables.longest] * bucket,
             groups=tuple(
-                KVGroupBatch(
-                    mappings[group], self._tables.rows(group, inputs[DecodeRow.SLOT]), window
-                )
+                KVGroupBatch(mappings[group], self._tables.rows(group, slots), window)
                 for group, window in self._windows.items()
             ),
             plan=constants.plan,
@@ -181,7 +185,7 @@ class _Constants:
     plan: LaunchPlan
 
     @classmethod
-    def of(cls, bucket: int, device: torch.device) -> "_Constants":
+    def of(cls, bucket: int, width: int, device: torch.device) -> "_Constants":
         count = torch.arange(bucket + 1, dtype=torch.int32, device=device)
         no_tiles = torch.empty((0, 2), dtype=torch.int32, device=device)
-        return cls(count, LaunchPlan(count[:bucket], 1, no_tiles))
+        return cls(count * width, LaunchPlan(count[:bucket], width, no_tiles))

@@ -146,31 +146,41 @@ class BatchBuilder:
             plan=LaunchPlan(plan[0], 1, plan[1]) if plan else None,
         )
 
-    def decode_inputs(self, step: SchedulerOutput, bucket: int) -> tuple[IntArray, SampleRows]:
-        """Describe a step in which each sequence runs one token and samples, padded to `bucket`.
+    def decode_inputs(
+        self, step: SchedulerOutput, bucket: int, width: int = 1
+    ) -> tuple[IntArray, SampleRows]:
+        """Describe a step in which each sequence runs `width` tokens and samples after the last.
+
+        Args:
+            step: of at most `bucket` sequences.
+            bucket: sequences to pad to.
+            width: tokens of each.
 
         Returns:
-            int64 [len(DecodeRow), bucket], to be uploaded, and the rows that are no padding.
+            int64 [len(DecodeRow), bucket * width], to be uploaded, and the rows that are no
+            padding.
         """
         n = len(step.sequences)
-        slots = np.array([s.slot for s in step.sequences], dtype=np.int64)
-        positions = np.array([s.start for s in step.sequences], dtype=np.int64)
-        inputs = np.zeros((len(DecodeRow), bucket), dtype=np.int64)
-        inputs[DecodeRow.SLOT] = self._tables.padding_slot
-        inputs[DecodeRow.SLOT, :n] = slots
-        inputs[DecodeRow.POSITION, :n] = positions
-        slots, positions = inputs[DecodeRow.SLOT], inputs[DecodeRow.POSITION]
-        inputs[DecodeRow.POOL] = self._pool.flat_index(slots, positions)
-        inputs[DecodeRow.SAMPLED] = self._pool.flat_index(slots, positions + 1)
-        inputs[DecodeRow.FULL] = self._tables.slot_mapping(FULL, slots, positions)
-        inputs[DecodeRow.SLIDING] = self._tables.slot_mapping(SLIDING, slots, positions)
-        return inputs, SampleRows(slots[:n], positions[:n] + 1)
+        slots = np.full(bucket, self._tables.padding_slot)
+        starts = np.zeros(bucket, dtype=np.int64)
+        slots[:n] = [s.slot for s in step.sequences]
+        starts[:n] = [s.start for s in step.sequences]
+        positions = (starts[:, None] + np.arange(width)).reshape(-1)
+        token_slots = np.repeat(slots, width)
+        inputs = np.empty((len(DecodeRow), bucket * width), dtype=np.int64)
+        inputs[DecodeRow.SLOT] = token_slots
+        inputs[DecodeRow.POSITION] = positions
+        inputs[DecodeRow.POOL] = self._pool.flat_index(token_slots, positions)
+        inputs[DecodeRow.NEXT] = self._pool.flat_index(token_slots, positions + 1)
+        inputs[DecodeRow.FULL] = self._tables.slot_mapping(FULL, token_slots, positions)
+        inputs[DecodeRow.SLIDING] = self._tables.slot_mapping(SLIDING, token_slots, positions)
+        return inputs, SampleRows(slots[:n], starts[:n] + width)
 
 
 class DecodeRow(IntEnum):
-    """What the rows of a decode step's inputs are.
+    """What the rows of a decode step's inputs say of each token.
 
-    POOL and SAMPLED are where in the token pool the token at POSITION is, and the next one goes;
+    POOL and NEXT are where in the token pool the token at POSITION is, and the one after it goes;
     FULL and SLIDING are slot mappings.
     """
 
@@ -179,4 +189,4 @@ class DecodeRow(IntEnum):
     SLOT = 2
     FULL = 3
     SLIDING = 4
-    SAMPLED = 5
+    NEXT = 5

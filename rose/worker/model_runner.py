@@ -128,7 +128,7 @@ class ModelRunner:
         inputs, rows = self._builder.decode_inputs(step, bucket)
         on_device, logits = self.graphs.run(inputs)
         n = len(step.sequences)
-        return _Forward(logits[:n], rows, on_device[DecodeRow.SAMPLED, :n], [])
+        return _Forward(logits[:n], rows, on_device[DecodeRow.NEXT, :n], [])
 
     def _decodes(self, s: ScheduledSequence) -> bool:
         """Whether the sequence runs one token, of which nothing but a token is wanted."""

@@ -138,6 +138,7 @@ class Worker:
                 tables=tables,
                 window=cache.window,
                 buckets=decode_buckets(slots),
+                width=1,
                 capture=CudaCapture(),
                 device=self._device,
             )

@@ -6,10 +6,33 @@ What CUDA itself adds, tests/gpu checks.
 import pytest
 import torch
 
+from rose.config import ModelConfig
 from rose.llm import LLM
 from rose.protocol import SamplingParams
-from rose.worker import worker as worker_module
-from rose.worker.cuda_graph import LARGEST_BUCKET, decode_buckets
+from rose.worker.cuda_graph import LARGEST_BUCKET, DecodeGraphs, decode_buckets
+
+MODEL = ModelConfig.from_dicts(
+    {
+        "architectures": ["GptOssForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "vocab_size": 100,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": 4,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "max_position_embeddings": 64,
+        "rope_theta": 10000,
+        "swiglu_limit": 7.0,
+        "eos_token_id": 1,
+    },
+    {},
+    source="test",
+)
 
 
 def replayed(body):
@@ -22,13 +45,14 @@ def with_graphs(llm, buckets):
     worker = llm._engine._executor._worker
     runner = worker._runner
     with torch.inference_mode():
-        runner.graphs = worker_module.DecodeGraphs(
+        runner.graphs = DecodeGraphs(
             model=worker._model,
             kv=runner._kv,
             pool=runner._pool,
             tables=runner._builder._tables,
             window=worker._config.model.sliding_window,
             buckets=buckets,
+            width=1,
             capture=replayed,
             device=worker._device,
         )

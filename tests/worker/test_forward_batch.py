@@ -136,7 +136,7 @@ def test_inputs_of_a_graph_are_those_of_the_batch_and_padding(bucket):
     for row, group, padding in ((DecodeRow.FULL, FULL, 100), (DecodeRow.SLIDING, SLIDING, 90)):
         expected = batch.attention.groups[group].slot_mapping.tolist()
         assert inputs[row].tolist() == expected + [padding * 4] * (bucket - 2)
-    assert inputs[DecodeRow.SAMPLED, :2].tolist() == batch.sampled_index.tolist()
+    assert inputs[DecodeRow.NEXT, :2].tolist() == batch.sampled_index.tolist()
     assert rows.slots.tolist() == batch.rows.slots.tolist()
     assert rows.positions.tolist() == batch.rows.positions.tolist()
 
