@@ -81,9 +81,66 @@ class Checkpoint:
                     raise CheckpointError(f"{folder}: {name} is both in {first} and {shard.name}")
                 self.tensors[name] = tensor
 
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> Tensor:
-        """Rows [start, stop) of a tensor's first dimension, on the CPU, in its stored dtype."""
-        return read_rows(self.tensors[name], start, stop)
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows [start, stop) of a stored tensor's first dimension."""
+
+    tensor: StoredTensor
+    start: int
+    stop: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Their sizes."""
+        return (self.stop - self.start, *self.tensor.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What their bytes are."""
+        return TORCH_DTYPES[self.tensor.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes they take."""
+        return (self.stop - self.start) * self._row_bytes
+
+    @property
+    def offset(self) -> int:
+        """Their first byte in the file."""
+        return self.tensor.offset + self.start * self._row_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.tensor.nbytes // self.tensor.shape[0]
+
+    def read_into(self, out: memoryview) -> None:
+        """Fill a buffer of `nbytes` bytes; other threads run meanwhile.
+
+        Raises:
+            CheckpointError: the file cannot be read, or has become shorter than its header said.
+        """
+        done, wanted, path = 0, self.nbytes, self.tensor.file
+        try:
+            with path.open("rb", buffering=0) as file:
+                file.seek(self.offset)
+                # One call moves at most 2 GiB.
+                while done < wanted and (count := file.readinto(out[done:wanted])):
+                    done += count
+        except OSError as error:
+            raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
+        if done < wanted:
+            raise CheckpointError(
+                f"{path} shrank while it was read: {wanted} bytes wanted at {self.offset}, "
+                f"{done} found"
+            )
+
+    def read(self) -> Tensor:
+        """A tensor on the CPU, in the stored dtype. Raises as `read_into` does."""
+        data = bytearray(self.nbytes)
+        with memoryview(data) as view:
+            self.read_into(view)
+        return torch.frombuffer(data, dtype=self.dtype).view(self.shape)
 
 
 def read_rows(tensor: StoredTensor, start: int = 0, stop: int | None = None) -> Tensor:
@@ -92,31 +149,7 @@ def read_rows(tensor: StoredTensor, start: int = 0, stop: int | None = None) -> 
     Raises:
         CheckpointError: the file cannot be read, or has become shorter than its header said.
     """
-    rows = tensor.shape[0]
-    stop = rows if stop is None else stop
-    row_bytes = tensor.nbytes // rows
-    data = _read_bytes(tensor, start * row_bytes, (stop - start) * row_bytes)
-    flat = torch.frombuffer(data, dtype=TORCH_DTYPES[tensor.dtype])
-    return flat.view(stop - start, *tensor.shape[1:])
-
-
-def _read_bytes(tensor: StoredTensor, start: int, length: int) -> bytearray:
-    data = bytearray(length)
-    done = 0
-    try:
-        with tensor.file.open("rb", buffering=0) as file, memoryview(data) as view:
-            file.seek(tensor.offset + start)
-            # One call moves at most 2 GiB.
-            while done < length and (count := file.readinto(view[done:])):
-                done += count
-    except OSError as error:
-        raise CheckpointError(f"cannot read {tensor.file}: {error.strerror}") from None
-    if done < length:
-        raise CheckpointError(
-            f"{tensor.file} shrank while it was read: {length} bytes wanted at "
-            f"{tensor.offset + start}, {done} found"
-        )
-    return data
+    return StoredRows(tensor, start, tensor.shape[0] if stop is None else stop).read()
 
 
 def find_shards(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rose.config import ModelConfig
 from rose.kernels.quantize import FP8_BLOCK, MXFP4_GROUP, ceil_div
-from rose.models.checkpoint import Checkpoint, CheckpointError, abbreviate
+from rose.models.checkpoint import Checkpoint, CheckpointError, StoredRows, abbreviate
 
 FLOATS = ("BF16", "F16", "F32")
 EMBEDDING, HEAD, FINAL_NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
@@ -201,9 +201,13 @@ class WeightSource:
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Tensor:
         """Rows [start, stop) of a tensor's first dimension, on the CPU, in its stored dtype."""
+        return self.rows(name, start, stop).read()
+
+    def rows(self, name: str, start: int = 0, stop: int | None = None) -> StoredRows:
+        """Where rows [start, stop) of a tensor's first dimension lie."""
         span = self._spans[name]
         last = span.stop if stop is None else span.start + stop
-        return self.checkpoint.read(span.stored, span.start + start, last)
+        return StoredRows(self.checkpoint.tensors[span.stored], span.start + start, last)
 
     def _rename(self, name: str) -> str:
         return openai_name(name) if self.naming is Naming.OPENAI else name

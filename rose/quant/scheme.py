@@ -18,7 +18,8 @@ class QuantWeight(nn.Module, ABC):
 
     `batch` counts them: () for a dense layer, (experts, parts) for a mixture of experts, where
     the parts of one expert are stacked along its output (gate and up are two parts: each keeps a
-    block grid of its own, so that a ragged edge never makes them share a scale).
+    block grid of its own, so that a ragged edge never makes them share a scale). What the `put`s
+    are given may be strided.
     """
 
     def __init__(self, batch: tuple[int, ...], out_features: int, in_features: int) -> None:

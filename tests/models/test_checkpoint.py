@@ -44,10 +44,10 @@ def test_rows_are_those_that_were_saved(tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     checkpoint = Checkpoint(tmp_path)
     for name, tensor in tensors.items():
-        found = checkpoint.read(name)
+        found = read_rows(checkpoint.tensors[name])
         assert found.dtype == tensor.dtype
         assert torch.equal(found.view(torch.uint8), tensor.view(torch.uint8))
-        part = checkpoint.read(name, 1, 3)
+        part = read_rows(checkpoint.tensors[name], 1, 3)
         assert torch.equal(part.view(torch.uint8), tensor[1:3].view(torch.uint8))
 
 
@@ -164,7 +164,7 @@ def test_a_shard_that_shrinks_while_it_is_read(folder, shard):
     with shard.open("r+b") as file:
         file.truncate(tensor.offset + 2)
     with pytest.raises(CheckpointError, match=r"shrank while it was read: \d+ bytes wanted"):
-        checkpoint.read(name)
+        read_rows(checkpoint.tensors[name])
     shard.unlink()
     with pytest.raises(CheckpointError, match="cannot read"):
         read_rows(tensor)
