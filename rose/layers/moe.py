@@ -69,11 +69,12 @@ class MoE(nn.Module):
         self.gate_up_bias = nn.Parameter(gate_up_bias, requires_grad=False)
         self.down_bias = nn.Parameter(down_bias, requires_grad=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map x [tokens, hidden_size] to the same shape and dtype."""
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map x [tokens, hidden_size] to the same shape and dtype, and add `residual` to it."""
         routing = route(self.router(x), self.experts_per_token)
         rows = x.index_select(0, routing.token_of_row)
         counts = routing.tokens_per_expert
         gate_up = self.gate_up.grouped_linear(rows, self.gate_up_bias, counts)
         hidden = swiglu(gate_up, self.swiglu_limit)
-        return combine(self.down.grouped_linear(hidden, self.down_bias, counts), routing)
+        rows = self.down.grouped_linear(hidden, self.down_bias, counts)
+        return combine(rows, routing, residual)

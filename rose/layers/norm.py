@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from rose.kernels.norm import rms_norm
+from rose.kernels.norm import add_rms_norm, rms_norm
 
 
 class RMSNorm(nn.Module):
@@ -24,3 +24,7 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each row of x [rows, width]."""
         return rms_norm(x, self.weight, self.epsilon)
+
+    def add(self, residual: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Add x to the residual stream, both [rows, width]; the sum, and the sum normalised."""
+        return add_rms_norm(residual, x, self.weight, self.epsilon)

@@ -62,8 +62,9 @@ class GptOssLayer(nn.Module):
         self, x: Tensor, cos: Tensor, sin: Tensor, batch: AttentionBatch, kv: LayerKV
     ) -> Tensor:
         """Map the residual stream x [tokens, hidden_size] to the next layer's."""
-        x = x + self.attention(self.attention_norm(x), cos, sin, batch, kv)
-        out: Tensor = x + self.moe(self.moe_norm(x))
+        attended = self.attention(self.attention_norm(x), cos, sin, batch, kv)
+        x, normed = self.moe_norm.add(x, attended)
+        out: Tensor = self.moe(normed, residual=x)
         return out
 
 
