@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from rose.kernels import reference
+from rose.kernels.dispatch import use_triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,18 @@ def route(logits: Tensor, k: int) -> Routing:
     """Choose k experts a token.
 
     Args:
-        logits: [tokens, experts]. Equal logits go to the lower expert first.
-        k: experts a token.
+        logits: [tokens, experts]. Equal logits go to the lower expert first; NaN is the highest.
+        k: experts a token, at most `experts`.
 
     Returns:
         The choice; weights are the softmax of the k chosen logits alone, in float32, rounded to
         the logits' dtype.
     """
+    # The fused kernel's keys hold 16 bits of a logit.
+    if logits.dtype == torch.bfloat16 and use_triton("routing", logits):
+        from rose.kernels.fused import routing as fused
+
+        return Routing(*fused.route(logits, k))
     weights, experts = reference.top_experts(logits, k)
     return Routing(weights, *reference.sort_by_expert(experts, logits.shape[1]))
 
@@ -55,4 +62,8 @@ def combine(rows: Tensor, routing: Routing, residual: Tensor | None = None) -> T
     Returns:
         rows' dtype [tokens, width].
     """
+    if use_triton("combine", rows):
+        from rose.kernels.fused.combine import combine as fused_combine
+
+        return fused_combine(rows, routing.weights, routing.row_of, residual)
     return reference.combine(rows, routing.weights, routing.row_of, residual)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from rose.kernels import reference
+from rose.kernels.dispatch import use_triton
 
 
 def swiglu(gate_up: Tensor, limit: float) -> Tensor:
@@ -15,4 +16,8 @@ def swiglu(gate_up: Tensor, limit: float) -> Tensor:
     Returns:
         gate_up's dtype [rows, width].
     """
+    if use_triton("swiglu", gate_up):
+        from rose.kernels.fused import swiglu as fused
+
+        return fused.swiglu(gate_up, limit)
     return reference.swiglu(gate_up, limit)

@@ -4,7 +4,6 @@ The interpreter (Triton 3.6) drops the low bits where it should round to bfloat1
 e4m3 wrongly where the mantissa carries. Kernels that round through these functions give the same
 bytes in the interpreter as on a GPU, where each of them is one conversion instruction.
 """
-# mypy: disable-error-code="untyped-decorator"
 
 import triton
 import triton.language as tl

@@ -4,7 +4,6 @@ Bound by memory: 2 bytes read and 1 + 4/128 written a value. Two IEEE divisions 
 about as much time as its bytes; one is for the value and the other is shared by a run. Predicted
 for rows of 2880: 8192 rows move 71 MB, 17 us at 4.2 TB/s, so about 22 us; one row is a launch.
 """
-# mypy: disable-error-code="untyped-decorator"
 
 import torch
 import triton
@@ -22,7 +21,7 @@ _MAX = tl.constexpr(E4M3_MAX)
 
 
 @triton.jit
-def quantize_runs(x: tl.tensor) -> tl.tensor:
+def quantize_runs(x: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     """Quantise float32 x [runs, 128] as `quantize_fp8_activations` does, bit for bit.
 
     Returns:

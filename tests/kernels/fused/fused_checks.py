@@ -8,13 +8,23 @@ import torch
 from torch import Tensor
 
 from rose.kernels.dispatch import Implementation, force
+from rose.kernels.quantize import ceil_div
 from rose.kernels.reference import Tolerance
+
+LARGE = 2**24
 
 
 def random(*shape: int, device: torch.device, seed: int = 0, scale: float = 1.0) -> Tensor:
-    """Normal bfloat16 values, the same on every device."""
-    values = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
-    return values.bfloat16().to(device)
+    """Normal bfloat16 values [rows, width] or [width], the same on every device.
+
+    A CPU takes seconds to draw millions: large tensors repeat their first rows.
+    """
+    drawn = (min(shape[0], LARGE // shape[-1]), *shape[1:])
+    values = torch.randn(drawn, generator=torch.Generator().manual_seed(seed)) * scale
+    values = values.bfloat16().to(device)
+    if drawn == shape:
+        return values
+    return values.repeat(ceil_div(shape[0], drawn[0]), 1)[: shape[0]].contiguous()
 
 
 @contextmanager
@@ -53,7 +63,8 @@ def fused(call: Callable[[], object]) -> list[Tensor]:
 def same_bytes(found: Tensor, wanted: Tensor) -> bool:
     """Equal shapes, dtypes and bytes, wherever they lie."""
     assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
-    as_bytes = (each.cpu().contiguous().view(torch.uint8) for each in (found, wanted))
+    pair = (found, wanted.to(found.device))
+    as_bytes = (each.contiguous().view(torch.uint8) for each in pair)
     return torch.equal(*as_bytes)
 
 

@@ -5,9 +5,16 @@ import torch
 from rose.kernels.activation_quant import quantize_fp8_rows
 from rose.kernels.dispatch import Implementation, force
 from rose.kernels.norm import add_rms_norm, add_rms_norm_quantize, rms_norm
+from rose.kernels.paged_kv import LayerKV
+from rose.kernels.rope_kv import rope_write_kv
+from rose.kernels.routing import combine, route
+from rose.kernels.swiglu import swiglu
 
-HIDDEN = 2880
-TOKENS = (1, 256, 8192)
+HIDDEN = INTERMEDIATE = 2880
+HEADS, KV_HEADS, HEAD_DIM = 64, 8, 64
+EXPERTS = (32, 128)
+CHOICES = 4
+TOKENS = (1, 64, 256, 8192)
 
 
 def _empty(*shape: int) -> torch.Tensor:
@@ -22,8 +29,26 @@ def _norms(tokens: int) -> None:
     quantize_fp8_rows(x)
 
 
+def _attention(tokens: int) -> None:
+    qkv = _empty(tokens, (HEADS + 2 * KV_HEADS) * HEAD_DIM)
+    cos = torch.empty(tokens, HEAD_DIM // 2)
+    cache = LayerKV(*(_empty(2, 128, KV_HEADS, HEAD_DIM) for _ in range(2)))
+    rope_write_kv(qkv, cos, cos, torch.empty(tokens, dtype=torch.int64), cache, HEADS)
+
+
+def _experts(tokens: int) -> None:
+    for experts in EXPERTS:
+        routing = route(_empty(tokens, experts), CHOICES)
+    rows = _empty(tokens * CHOICES, HIDDEN)
+    combine(rows, routing)
+    combine(rows, routing, _empty(tokens, HIDDEN))
+    swiglu(_empty(tokens * CHOICES, 2 * INTERMEDIATE), 7.0)
+
+
 def launches() -> None:
     """Call each wrapper as an engine would."""
     with force(Implementation.TRITON):
         for tokens in TOKENS:
             _norms(tokens)
+            _attention(tokens)
+            _experts(tokens)
