@@ -50,7 +50,7 @@ def _store_best(
 
 
 @triton.jit
-def _best_kernel(
+def _sample_best_kernel(
     logits: tl.tensor,
     best_value: tl.tensor,
     best_token: tl.tensor,
@@ -93,7 +93,7 @@ def random_words(
     do_not_specialize=["rows"],
     do_not_specialize_on_alignment=["keys", "positions", "temperature", "min_p"],
 )
-def _draw_kernel(
+def _sample_draw_kernel(
     logits: tl.tensor,
     part_best: tl.tensor,
     keys: tl.tensor,
@@ -129,7 +129,7 @@ def _draw_kernel(
 
 
 @triton.jit
-def _merge_kernel(
+def _sample_merge_kernel(
     best_value: tl.tensor,
     best_token: tl.tensor,
     out: tl.tensor,
@@ -145,7 +145,7 @@ def _merge_kernel(
 
 
 @triton.jit
-def _part_sums_kernel(
+def _logprob_parts_kernel(
     logits: tl.tensor,
     chosen: tl.tensor,
     part_max: tl.tensor,
@@ -207,14 +207,14 @@ def _best_of_parts(logits: Tensor) -> tuple[Tensor, Tensor]:
     parts, _ = _parts(vocab_size)
     value = torch.empty((rows, parts), dtype=torch.float32, device=logits.device)
     token = torch.empty((rows, parts), dtype=torch.int32, device=logits.device)
-    _best_kernel[(rows, parts)](logits, value, token, vocab_size, TOKENS, num_warps=_WARPS)
+    _sample_best_kernel[(rows, parts)](logits, value, token, vocab_size, TOKENS, num_warps=_WARPS)
     return value, token
 
 
 def _merge(value: Tensor, token: Tensor, padded: int) -> Tensor:
     rows, parts = value.shape
     out = torch.empty(rows, dtype=torch.int64, device=value.device)
-    _merge_kernel[(rows,)](value, token, out, parts, padded, num_warps=1)
+    _sample_merge_kernel[(rows,)](value, token, out, parts, padded, num_warps=1)
     return out
 
 
@@ -244,7 +244,7 @@ def sample(
         torch.empty_like(part_best),
         part_best.new_empty((rows, parts), dtype=torch.int32),
     )
-    _draw_kernel[(rows, parts)](
+    _sample_draw_kernel[(rows, parts)](
         logits,
         part_best,
         keys,
@@ -284,7 +284,7 @@ def normalized(logits: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     maxima = torch.empty((rows, parts), dtype=torch.float32, device=logits.device)
     sums, above = torch.empty_like(maxima), torch.empty_like(maxima, dtype=torch.int32)
     partial = (token.contiguous(), maxima, sums, above)
-    _part_sums_kernel[(rows, parts)](logits, *partial, vocab_size, TOKENS, num_warps=_WARPS)
+    _logprob_parts_kernel[(rows, parts)](logits, *partial, vocab_size, TOKENS, num_warps=_WARPS)
     out = (logprob, normalizer, rank)
     _logprob_kernel[(rows,)](logits, *partial, *out, vocab_size, parts, padded, num_warps=1)
     return out
