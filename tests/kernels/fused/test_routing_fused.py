@@ -65,9 +65,10 @@ def test_choice_and_order_are_the_references(tokens, experts, k, device):
 
 @pytest.mark.parametrize("tokens", [3, 70])
 def test_equal_logits_go_to_the_lower_expert(tokens, device):
+    # Zeros of both signs, which are equal, and below them -1.
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randint(-1, 2, (tokens, 32), generator=generator).bfloat16()
-    logits[logits == 0] *= torch.tensor([-1.0, 1.0]).repeat(tokens * 32)[: (logits == 0).sum()]
+    levels = torch.tensor([0.0, -0.0, -1.0], dtype=torch.bfloat16)
+    logits = levels[torch.randint(0, 3, (tokens, 32), generator=generator)]
     assert_same_rows(fused_route(logits.to(device), 4), route(logits, 4))
 
 
@@ -87,7 +88,7 @@ def test_logits_that_are_not_numbers_stay_in_bounds(tokens, device):
     logits[0] = torch.nan
     logits[1, 3:] = -torch.inf
     logits[2, ::2] = torch.inf
-    logits[3, 5] = -torch.nan
+    logits.view(torch.int16)[3, 5] = -1  # NaN with its sign set
     found, wanted = fused_route(logits, 4), route(logits.cpu(), 4)
     assert_consistent(found)
     assert_same_rows(found, wanted)
