@@ -122,7 +122,8 @@ class RequestSample(msgspec.Struct, frozen=True, kw_only=True):
         token_times: when each chunk of output arrived.
         token_counts: tokens in each of those chunks.
         finished: when the stream ended.
-        prompt_tokens, output_tokens: by the server's own count, if it gave one.
+        prompt_tokens, output_tokens: by the server's own count, if it gave one; else the ids that
+            were posted (0 for text), and one a chunk.
         asked_tokens: output tokens asked for; a model may stop earlier.
         error: why it failed, as "kind: details"; None: it did not.
         warmup: not part of the statistics.
