@@ -19,17 +19,18 @@ def played():
         yield served
 
 
-def lines(capsys, count=1):
-    """The next lines of the log."""
-    text = ""
+def lines(capsys, *ids):
+    """The log's lines about these requests; others may come late from the test before."""
+    found = {}
 
     def arrived():
-        nonlocal text
-        text += capsys.readouterr().err
-        return text.count("\n") >= count
+        for text in capsys.readouterr().err.splitlines():
+            found[json.loads(text)["id"]] = text
+        return found.keys() >= set(ids)
 
     eventually(arrived)
-    return [json.loads(line) for line in text.splitlines()], text
+    own = [found[each] for each in ids]
+    return [json.loads(line) for line in own], "\n".join(own)
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models", "/nowhere", "/v1/responses/none"])
@@ -50,12 +51,14 @@ def test_openais_client_finds_the_id(played):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_line_tells_all_but_the_text(played, capsys, stream):
-    capsys.readouterr()
     messages = [{"role": "user", "content": SECRET}]
-    answer = played.chat(f"I like {SECRET}.", messages=messages, stream=stream)
+    headers = {"X-Request-ID": f"told-{stream}"}
+    answer = played.chat(
+        f"I like {SECRET}.", messages=messages, stream=stream, extra_headers=headers
+    )
     if stream:
         assert list(answer)
-    [line], text = lines(capsys)
+    [line], text = lines(capsys, f"told-{stream}")
     assert SECRET not in text
     assert line["method"] == "POST"
     assert line["path"] == "/v1/chat/completions"
@@ -67,28 +70,28 @@ def test_a_line_tells_all_but_the_text(played, capsys, stream):
 
 
 def test_refusals_and_queries(played, capsys):
-    capsys.readouterr()
-    httpx.get(played.url + f"/nowhere?q={SECRET}", headers={"X-Request-ID": "x"})
-    httpx.post(played.url + "/v1/completions", json={"model": MODEL, "prompt": SECRET, "n": -1})
-    found, text = lines(capsys, 2)
+    url = played.url
+    body = {"model": MODEL, "prompt": SECRET, "n": -1}
+    httpx.get(url + f"/nowhere?q={SECRET}", headers={"X-Request-ID": "nowhere"})
+    httpx.post(url + "/v1/completions", json=body, headers={"X-Request-ID": "refused"})
+    found, text = lines(capsys, "nowhere", "refused")
     assert [line["status"] for line in found] == [404, 400]
-    assert found[0]["id"] == "x"
     assert SECRET not in text
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves(played, capsys, stream):
-    capsys.readouterr()
     played.engine.play("So far", finish=None)
+    headers = {"X-Request-ID": f"left-{stream}"}
     body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
     url = played.url + "/v1/chat/completions"
     if stream:
-        with httpx.stream("POST", url, json=body) as answer:
+        with httpx.stream("POST", url, json=body, headers=headers) as answer:
             next(answer.iter_raw())
     else:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(url, json=body, timeout=0.3)
-    [line], _ = lines(capsys)
+            httpx.post(url, json=body, headers=headers, timeout=0.3)
+    [line], _ = lines(capsys, f"left-{stream}")
     assert line["client_gone"]
     assert line["outcome"] == "aborted"
 
