@@ -9,6 +9,16 @@ from tqdm import tqdm
 
 LINE_INTERVAL_S = 5.0
 
+LEAST_RATE_S = 1.0
+"""Work of bytes that took less has no rate worth telling."""
+
+
+def note(text: str) -> None:
+    """Tell of something that is done, in one line on standard error; nowhere if that is closed."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
 
 class Progress:
     """Counts `total` units of work; use as a context manager.
@@ -24,7 +34,7 @@ class Progress:
         # It is None where the process was started without one.
         self._stream: TextIO | None = stream or sys.stderr
         self._done = 0
-        self._last_line = time.monotonic()
+        self._start = self._last_line = time.monotonic()
         self._bar: tqdm[NoReturn] | None = None
         if self._stream is not None and self._stream.isatty():
             scale = unit == "B"
@@ -45,9 +55,14 @@ class Progress:
             return
         self._last_line = time.monotonic()
         done, total = self._show(self._done), self._show(self._total)
-        unit = "" if self._unit == "B" else f" {self._unit}"
+        unit = self._rate() if self._unit == "B" else f" {self._unit}"
         self._stream.write(f"{self._title}: {done} of {total}{unit}\n")
         self._stream.flush()
+
+    def _rate(self) -> str:
+        """Over all the time so far, where there is enough of it to tell."""
+        seconds = time.monotonic() - self._start
+        return f", {self._done / seconds / 1e9:.2f} GB/s" if seconds >= LEAST_RATE_S else ""
 
     def _show(self, amount: int) -> str:
         if self._unit == "B":
