@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 
@@ -14,6 +15,7 @@ from rose.kernels.paged_kv import LayerKV
 from rose.models.gpt_oss import GptOss
 from rose.models.layouts import WeightSource
 from rose.models.weights import load_dummy, load_weights
+from rose.progress import note
 from rose.protocol import Grammar
 from rose.quant import quant_scheme
 from rose.worker.block_tables import BlockTables
@@ -21,14 +23,21 @@ from rose.worker.cuda_graph import CudaCapture, DecodeGraphs, decode_buckets
 from rose.worker.forward_batch import BatchBuilder
 from rose.worker.grammar import SlotGrammars
 from rose.worker.kv_cache import allocate_kv, block_bytes
-from rose.worker.memory import memory_for
+from rose.worker.largest_step import largest_step, longest_sequence, scratch_cache
+from rose.worker.memory import (
+    CudaMemory,
+    DeviceMemory,
+    MemoryPlan,
+    grammar_bytes,
+    graph_bytes,
+    memory_for,
+    memory_line,
+    require_room_for_weights,
+)
 from rose.worker.model_runner import LogitsObserver, ModelRunner
 from rose.worker.sampler import Sampler, SlotParams
 from rose.worker.step_result import PendingStep
 from rose.worker.token_pool import TokenPool
-
-CUDA_KV_FRACTION = 0.85
-"""Of the memory left by the weights; the rest is for activations and logits of one step."""
 
 CPU_KV_BYTES = 1 << 30
 """A host's memory is not the engine's alone; `kv_cache_bytes` asks for more."""
@@ -46,18 +55,47 @@ def default_cpu_threads(model: ModelConfig) -> int:
     return 1 if model.hidden_size <= SMALL_HIDDEN_SIZE else torch.get_num_threads()
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the device keeps between steps."""
+
+    kv: list[LayerKV]
+    pool: TokenPool
+    tables: BlockTables
+
+
 class Worker:
-    """Loads the model on construction; `allocate` once, then `run` steps."""
+    """Loads the model on construction; `allocate` once, then `run` steps.
+
+    Args:
+        config: of the engine.
+        mapping: this rank's place.
+        observer: sees logits; None: nobody does.
+        memory: of the device, to be measured; None: a GPU's own, and nothing on a CPU.
+
+    Raises:
+        ConfigError: the weights do not fit.
+        CheckpointError: they cannot be read.
+    """
 
     def __init__(
-        self, config: EngineConfig, mapping: ParallelMapping, observer: LogitsObserver | None
+        self,
+        config: EngineConfig,
+        mapping: ParallelMapping,
+        observer: LogitsObserver | None,
+        memory: DeviceMemory | None = None,
     ) -> None:
         self._config = config
         self._observer = observer
         self._device = torch.device(config.device)
         if config.device == "cpu":
             torch.set_num_threads(config.cpu_threads or default_cpu_threads(config.model))
+        elif memory is None:
+            memory = CudaMemory(self._device)
+        self._memory = memory
         self._dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
+        if memory is not None:
+            require_room_for_weights(memory, config.model, config.quantization, self._dtype)
         # Before memory is taken: here it shows if the checkpoint is not what its config says.
         source = None
         if config.load_format != "dummy":
@@ -79,17 +117,25 @@ class Worker:
             vocab_size=config.model.vocab_size,
             eos_token_ids=config.model.eos_token_ids,
         )
+        self._weight_bytes = sum(parameter.nbytes for parameter in self._model.parameters())
+        self._step_bytes: int | None = None
         self._runner: ModelRunner | None = None
 
     def kv_bytes(self) -> int:
-        """Bytes that the KV cache may take: asked for, or measured with the weights in place."""
+        """Bytes that the KV cache may take: asked for, or measured with the weights in place.
+
+        Raises:
+            ConfigError: the largest step, or the KV of one chunk, does not fit.
+        """
         config = self._config
         if config.kv_cache_bytes is not None:
             return config.kv_cache_bytes
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-            free, _ = torch.cuda.mem_get_info(self._device)
-            return int(free * CUDA_KV_FRACTION)
+        if self._memory is not None:
+            plan = self._measure(self._memory)
+            chunk = config.scheduler.chunk_size
+            blocks = -(-chunk // config.block_size) + 1
+            plan.require_kv(blocks * sum(self.block_bytes(config.block_size)), chunk)
+            return plan.kv
         longest = config.max_model_len or config.model.max_position_embeddings
         blocks = config.scheduler.max_num_seqs * (longest // config.block_size + 1)
         return min(CPU_KV_BYTES, blocks * sum(self.block_bytes(config.block_size)))
@@ -97,6 +143,31 @@ class Worker:
     def block_bytes(self, block_size: int) -> Sequence[int]:
         """Bytes of one block over this rank's layers of each KV group."""
         return block_bytes(self._config.model, block_size, self._dtype)
+
+    def _measure(self, memory: DeviceMemory) -> MemoryPlan:
+        """Run the largest step, and see what is left."""
+        config, scheduler = self._config, self._config.scheduler
+        tokens = f"{scheduler.max_batched_tokens} tokens, {scheduler.max_num_seqs} of them sampled"
+        remedy = "lower max_batched_tokens or max_num_seqs, or use a smaller quantization"
+        with memory_for(f"a step of {tokens}", remedy):
+            peak = memory.peak(self._run_largest_step)
+        buckets = decode_buckets(scheduler.max_num_seqs) if config.cuda_graphs else []
+        self._step_bytes = peak + grammar_bytes(config.model, scheduler.max_num_seqs)
+        return MemoryPlan(
+            total=memory.total(),
+            free=memory.free(),
+            weights=self._weight_bytes,
+            step=self._step_bytes,
+            graphs=graph_bytes(config.model, buckets),
+        )
+
+    @torch.inference_mode()
+    def _run_largest_step(self) -> None:
+        config = self._config
+        cache, longest = scratch_cache(config), longest_sequence(config)
+        with self._kernels():
+            runner = self._make_runner(self._make_state(cache, longest), cache, observer=None)
+            runner.run(largest_step(config)).result()
 
     @torch.inference_mode()
     def allocate(self, cache: CacheConfig, max_model_len: int) -> None:
@@ -106,42 +177,69 @@ class Worker:
             self._allocate(cache, max_model_len)
 
     def _allocate(self, cache: CacheConfig, max_model_len: int) -> None:
-        slots = self._config.scheduler.max_num_seqs
-        pool = TokenPool(slots, max_model_len, self._device)
-        tables = BlockTables(cache, slots, max_model_len, self._device)
-        kv = allocate_kv(self._config.model, cache, self._dtype, self._device)
-        params = SlotParams(slots, self._config.model.vocab_size)
-        sampler = Sampler(params, pool, self._device)
         self._grammars.preload()
-        self._runner = ModelRunner(
+        state = self._make_state(cache, max_model_len)
+        self._runner = self._make_runner(state, cache, self._observer)
+        before = self._memory.free() if self._memory is not None else 0
+        if self._config.cuda_graphs and self._device.type == "cuda":
+            self._runner.graphs = self._capture(state, cache)
+        if self._memory is not None:
+            self._tell_memory(self._memory, cache, before)
+
+    def _make_state(self, cache: CacheConfig, max_model_len: int) -> _State:
+        slots = self._config.scheduler.max_num_seqs
+        return _State(
+            kv=allocate_kv(self._config.model, cache, self._dtype, self._device),
+            pool=TokenPool(slots, max_model_len, self._device),
+            tables=BlockTables(cache, slots, max_model_len, self._device),
+        )
+
+    def _make_runner(
+        self, state: _State, cache: CacheConfig, observer: LogitsObserver | None
+    ) -> ModelRunner:
+        params = SlotParams(self._config.scheduler.max_num_seqs, self._config.model.vocab_size)
+        sampler = Sampler(params, state.pool, self._device)
+        return ModelRunner(
             model=self._model,
-            kv=kv,
+            kv=state.kv,
             builder=BatchBuilder(
-                tables=tables,
-                pool=pool,
+                tables=state.tables,
+                pool=state.pool,
                 window=cache.window,
-                plan_launches=self._plans_launches(kv[0]),
+                plan_launches=self._plans_launches(state.kv[0]),
                 device=self._device,
             ),
-            pool=pool,
+            pool=state.pool,
             params=params,
             sampler=sampler,
             decoder=PlainDecoder(sampler),
             grammars=self._grammars,
-            observer=self._observer,
+            observer=observer,
         )
-        if self._config.cuda_graphs and self._device.type == "cuda":
-            self._runner.graphs = DecodeGraphs(
-                model=self._model,
-                kv=kv,
-                pool=pool,
-                tables=tables,
-                window=cache.window,
-                buckets=decode_buckets(slots),
-                width=1,
-                capture=CudaCapture(),
-                device=self._device,
-            )
+
+    def _capture(self, state: _State, cache: CacheConfig) -> DecodeGraphs:
+        return DecodeGraphs(
+            model=self._model,
+            kv=state.kv,
+            pool=state.pool,
+            tables=state.tables,
+            window=cache.window,
+            buckets=decode_buckets(self._config.scheduler.max_num_seqs),
+            width=1,
+            capture=CudaCapture(),
+            device=self._device,
+        )
+
+    def _tell_memory(self, memory: DeviceMemory, cache: CacheConfig, before_graphs: int) -> None:
+        """Print where the device's memory went."""
+        free = memory.free()
+        blocks = zip(cache.num_blocks, self.block_bytes(cache.block_size), strict=True)
+        parts = {
+            "weights": self._weight_bytes,
+            "KV cache": sum(count * size for count, size in blocks),
+            "CUDA graphs": before_graphs - free,
+        }
+        note(memory_line(memory.total(), free, parts, self._step_bytes))
 
     def _plans_launches(self, kv: LayerKV) -> bool:
         shape = Shape(head_dim=kv.key.shape[3], block_size=kv.key.shape[1])

@@ -1,0 +1,288 @@
+"""Weights are counted before they exist, the largest step is run, the KV cache gets the rest."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rose.config import FULL, SLIDING, ConfigError, EngineConfig, ModelConfig, SchedulerConfig
+from rose.core.mapping import ParallelMapping
+from rose.engine.start import resolve_cache
+from rose.models.gpt_oss import GptOss
+from rose.models.layouts import ExpertStorage, expected_tensors
+from rose.options import EngineOptions
+from rose.quant import quant_scheme
+from rose.worker.largest_step import largest_step, longest_sequence, scratch_cache
+from rose.worker.memory import (
+    GRAPH_BYTES,
+    MARGIN_BYTES,
+    MemoryPlan,
+    graph_bytes,
+    memory_line,
+    require_room_for_weights,
+    weight_bytes,
+)
+from rose.worker.worker import Worker
+from tools.make_tiny_checkpoint import Sizes, make_config
+
+GB = 10**9
+BYTES = {"BF16": 2, "U8": 1}
+
+
+def shape(**sizes):
+    config = make_config(Sizes(**sizes))
+    return ModelConfig.from_dicts(config, {}, source="test")
+
+
+MODEL_20B, MODEL_120B = (
+    shape(
+        layers=layers, hidden=2880, intermediate=2880, heads=64, kv_heads=8,
+        experts=experts, vocab=201088,
+    )
+    for layers, experts in ((24, 32), (36, 128))
+)  # fmt: skip
+
+
+class FakeMemory:
+    """A device of which so much is free; what work holds at its peak is told."""
+
+    def __init__(self, free, peak=0, total=150 * GB):
+        self._free, self._peak, self._total = free, peak, total
+        self.works = 0
+
+    def total(self):
+        return self._total
+
+    def free(self):
+        return self._free
+
+    def peak(self, work):
+        work()
+        self.works += 1
+        return self._peak
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("quantization", ["bf16", "fp8", "mxfp4"])
+def test_weights_are_counted_as_they_will_be_stored(quantization, dtype):
+    config = shape(layers=3, hidden=96, intermediate=160, vocab=272)
+    model = GptOss(
+        config,
+        scheme=quant_scheme(quantization),
+        mapping=ParallelMapping(),
+        dtype=dtype,
+        device=torch.device("cpu"),
+    )
+    stored = sum(parameter.nbytes for parameter in model.parameters())
+    assert weight_bytes(config, quantization, dtype) == stored
+
+
+@pytest.mark.parametrize(("config", "size"), [(MODEL_20B, 13.76), (MODEL_120B, 65.25)])
+def test_the_published_models_take_what_their_files_take(config, size):
+    found = weight_bytes(config, "mxfp4", torch.bfloat16)
+    assert found / GB == pytest.approx(size, abs=0.005)
+    tensors = expected_tensors(config, ExpertStorage.MXFP4, head=True).values()
+    in_files = sum(torch.Size(t.shape).numel() * BYTES[t.dtypes[0]] for t in tensors)
+    sinks = config.num_layers * config.num_heads  # kept in float32
+    assert found == in_files + 2 * sinks
+
+
+def test_room_for_weights():
+    need = weight_bytes(MODEL_20B, "mxfp4", torch.bfloat16)
+    require_room_for_weights(FakeMemory(need), MODEL_20B, "mxfp4", torch.bfloat16)
+    with pytest.raises(ConfigError):
+        require_room_for_weights(FakeMemory(need - 1), MODEL_20B, "mxfp4", torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("config", "quantization", "free", "offered"),
+    [
+        (MODEL_120B, "bf16", 140, {"fp8 takes 119", "mxfp4 takes 65.25 GB", "tp=2 would"}),
+        (MODEL_120B, "bf16", 100, {"mxfp4 takes 65.25 GB", "tp=4 would"}),
+        (MODEL_120B, "fp8", 80, {"mxfp4 takes 65.25 GB", "tp=2 would"}),
+        (MODEL_120B, "mxfp4", 40, {"tp=2 would"}),
+        (MODEL_120B, "mxfp4", 5, {"a larger device"}),
+        (MODEL_20B, "bf16", 30, {"fp8 takes 22", "mxfp4 takes 13.76 GB", "tp=2 would"}),
+    ],
+)
+def test_an_error_says_what_would_fit_and_nothing_else(config, quantization, free, offered):
+    memory = FakeMemory(free * GB)
+    with pytest.raises(ConfigError) as caught:
+        require_room_for_weights(memory, config, quantization, torch.bfloat16)
+    message = str(caught.value)
+    assert f"has {free}.00 GB free of 150.00 GB" in message
+    offers = {"fp8 takes", "mxfp4 takes", "tp=2", "tp=4", "tp=8", "a larger device"}
+    wanted = {offer for offer in offers if any(offer in each for each in offered)}
+    assert {offer for offer in offers if offer in message} == wanted
+    assert all(each in message for each in offered)
+
+
+def test_a_quantization_that_does_not_suit_the_model_is_not_offered():
+    config = shape(hidden=80, intermediate=80)
+    need = weight_bytes(config, "bf16", torch.float32)
+    with pytest.raises(ConfigError) as caught:
+        require_room_for_weights(FakeMemory(need - 1), config, "bf16", torch.float32)
+    assert "fp8" in str(caught.value)
+    assert "mxfp4" not in str(caught.value)
+
+
+amounts = st.integers(0, 200 * GB)
+
+
+@given(total=amounts, free=amounts, step=amounts, graphs=amounts)
+def test_the_kv_cache_gets_the_rest(total, free, step, graphs):
+    plan = MemoryPlan(total=total, free=free, weights=0, step=step, graphs=graphs)
+    assert plan.kv + plan.step + plan.graphs + plan.margin == free
+    assert plan.margin >= MARGIN_BYTES
+    plan.require_kv(plan.kv, 1)
+    with pytest.raises(ConfigError):
+        plan.require_kv(plan.kv + 1, 1)
+
+
+def test_graphs_take_more_the_larger_and_the_more_they_are():
+    assert graph_bytes(MODEL_20B, []) == 0
+    one = graph_bytes(MODEL_20B, [1])
+    assert one > GRAPH_BYTES
+    assert graph_bytes(MODEL_20B, [1, 2]) > one + GRAPH_BYTES
+    # Logits of 256 rows, twice in float32 and once in bfloat16.
+    assert graph_bytes(MODEL_20B, [256]) > 10 * 256 * 201088
+
+
+def test_the_line_adds_up():
+    parts = {"weights": 13 * GB, "KV cache": 100 * GB}
+    line = memory_line(150 * GB, 30 * GB, parts, 4 * GB)
+    assert line == (
+        "Device memory: 150.00 GB: weights 13.00 GB, KV cache 100.00 GB, other 7.00 GB, "
+        "free 30.00 GB, of which a step takes up to 4.00 GB"
+    )
+    assert memory_line(150 * GB, 30 * GB, parts, None).endswith("free 30.00 GB")
+
+
+def engine_config(**changes):
+    base = EngineConfig(model=MODEL_20B, path=None, served_name="x")
+    return dataclasses.replace(base, **changes)
+
+
+@given(
+    seqs=st.integers(1, 40),
+    more=st.integers(0, 3000),
+    chunk=st.integers(1, 4000),
+    block_size=st.sampled_from([1, 16, 128]),
+    max_model_len=st.none() | st.integers(1, 5000),
+)
+def test_the_largest_step_is_full_and_one_that_could_be(
+    seqs, more, chunk, block_size, max_model_len
+):
+    # As EngineOptions bounds it.
+    chunk = min(chunk, seqs + more, max_model_len or chunk)
+    scheduler = SchedulerConfig(max_num_seqs=seqs, max_batched_tokens=seqs + more, chunk_size=chunk)
+    config = engine_config(scheduler=scheduler, block_size=block_size, max_model_len=max_model_len)
+    step = largest_step(config)
+    counts = [s.num_tokens for s in step.sequences]
+    assert [s.slot for s in step.sequences] == list(range(seqs))
+    assert step.num_tokens == sum(counts) == min(seqs + more, seqs * chunk)
+    assert all(1 <= count <= chunk for count in counts)
+    assert all(s.samples for s in step.sequences)
+    first = step.sequences[0]
+    assert first.start + first.num_tokens == longest_sequence(config)
+    for new, s in zip(step.new_sequences, step.sequences, strict=True):
+        end = s.start + s.num_tokens
+        assert s.start >= 0
+        assert new.slot == s.slot
+        assert len(new.token_ids) == new.num_prompt_tokens == end
+        # Every position lies in the only block that there is.
+        for group in (FULL, SLIDING):
+            assert (
+                set(s.new_blocks[group])
+                == {0}
+                == set(range(scratch_cache(config).num_blocks[group]))
+            )
+            assert len(s.new_blocks[group]) * block_size >= end
+
+
+TINY = {
+    "architectures": ["GptOssForCausalLM"],
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "vocab_size": 61,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "sliding_window": 6,
+    "max_position_embeddings": 1000,
+}
+
+
+def options(path, model=TINY, **changes):
+    (path / "config.json").write_text(json.dumps(model))
+    given = {
+        "dtype": "float32", "device": "cpu", "load_format": "dummy", "block_size": 4,
+        "max_num_seqs": 5, "max_batched_tokens": 30, **changes,
+    }  # fmt: skip
+    return EngineOptions(model=str(path), **given).resolve()
+
+
+class TestWorker:
+    def test_what_a_step_took_stays_free(self, tmp_path, capfd):
+        config = options(tmp_path)
+        memory = FakeMemory(free=10 * GB, peak=2 * GB)
+        worker = Worker(config, ParallelMapping(), None, memory)
+        masked_logits, graphs, margin = 4 * 5 * 61, 0, MARGIN_BYTES + 1500_000_000
+        if config.cuda_graphs:
+            graphs = graph_bytes(config.model, [1, 2, 4, 5])
+        wanted = 8 * GB - masked_logits - graphs - margin
+        assert worker.kv_bytes() == wanted
+        assert memory.works == 1
+        cache, longest = resolve_cache(config, worker)
+        # A cache of that size would not fit here.
+        worker.allocate(dataclasses.replace(cache, num_blocks=(20, 20)), longest)
+        [line] = [x for x in capfd.readouterr().err.splitlines() if x.startswith("Device memory")]
+        assert "free 10.00 GB, of which a step takes up to 2.00 GB" in line
+
+    def test_nothing_is_run_for_a_size_that_was_asked_for(self, tmp_path):
+        memory = FakeMemory(free=10 * GB)
+        worker = Worker(options(tmp_path, kv_cache_bytes=12345), ParallelMapping(), None, memory)
+        assert worker.kv_bytes() == 12345
+        assert memory.works == 0
+
+    def test_weights_that_do_not_fit_are_refused_before_they_are_made(self, tmp_path):
+        """Filling them would take minutes, and more memory than most machines have."""
+        sizes = Sizes(
+            layers=36, hidden=2880, intermediate=2880, heads=64, kv_heads=8,
+            experts=128, vocab=201088,
+        )  # fmt: skip
+        config = options(tmp_path, make_config(sizes), dtype="bfloat16")
+        with pytest.raises(ConfigError, match=r"weights need 65.25 GB with quantization=mxfp4"):
+            Worker(config, ParallelMapping(), None, FakeMemory(free=60 * GB))
+
+    def test_one_chunk_must_fit(self, tmp_path):
+        worker = Worker(options(tmp_path), ParallelMapping(), None, FakeMemory(GB, peak=GB))
+        with pytest.raises(ConfigError) as caught:
+            worker.kv_bytes()
+        message = str(caught.value)
+        assert "one chunk of 30 tokens needs 0.00 GB of KV cache" in message
+        assert "of the device's 150.00 GB only 0.00 GB are left" in message
+        assert "a step 1.00 GB" in message
+
+    def test_a_step_that_does_not_fit_is_an_error_of_the_users_kind(self, tmp_path):
+        class Full(FakeMemory):
+            def peak(self, work):
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB")
+
+        worker = Worker(options(tmp_path), ParallelMapping(), None, Full(GB))
+        with pytest.raises(ConfigError, match="no memory for a step of 30 tokens, 5 of them samp"):
+            worker.kv_bytes()
+
+    def test_the_observer_does_not_see_the_largest_step(self, tmp_path):
+        class Observer:
+            def wants(self, sequence_id):
+                raise AssertionError("asked")
+
+        worker = Worker(options(tmp_path), ParallelMapping(), Observer(), FakeMemory(10 * GB))
+        worker.kv_bytes()
