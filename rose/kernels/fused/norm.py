@@ -21,7 +21,7 @@ from rose.kernels.fused.quantize import (
 
 
 @triton.jit
-def _norm_kernel(
+def _rms_norm_kernel(
     x: tl.tensor,
     residual: tl.tensor,
     weight: tl.tensor,
@@ -98,7 +98,7 @@ def _launch(
     rows, width = x.shape
     residual, total = addition
     runs = padded_runs(width)
-    _norm_kernel[(rows,)](
+    _rms_norm_kernel[(rows,)](
         x.contiguous(),
         residual,
         weight,

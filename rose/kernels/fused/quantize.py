@@ -33,7 +33,7 @@ def quantize_runs(x: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
 
 
 @triton.jit
-def _quantize_kernel(
+def _quantize_rows_kernel(
     x: tl.tensor, values: tl.tensor, scales: tl.tensor, width: tl.constexpr, runs: tl.constexpr
 ) -> None:
     """One row a program; `runs` is a power of two that covers `width`."""
@@ -71,7 +71,7 @@ def quantize_fp8_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     width = x.shape[1]
     values, scales = empty_fp8_rows(x)
     runs = padded_runs(width)
-    _quantize_kernel[(x.shape[0],)](
+    _quantize_rows_kernel[(x.shape[0],)](
         x.contiguous(), values, scales, width, runs, num_warps=warps_for(runs)
     )
     return values, scales

@@ -38,7 +38,7 @@ def _rotate_heads(
 
 
 @triton.jit
-def _rope_write_kernel(
+def _rope_write_kv_kernel(
     qkv: tl.tensor,
     cos: tl.tensor,
     sin: tl.tensor,
@@ -81,7 +81,7 @@ def rope_write_kv(
     tokens = qkv.shape[0]
     kv_heads, head_dim = kv.key.shape[-2:]
     query = torch.empty((tokens, num_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
-    _rope_write_kernel[(tokens,)](
+    _rope_write_kv_kernel[(tokens,)](
         qkv.contiguous(),
         cos.contiguous(),
         sin.contiguous(),

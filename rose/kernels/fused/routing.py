@@ -80,7 +80,7 @@ def _choose(
 
 
 @triton.jit(do_not_specialize=["tokens"])
-def _count_kernel(
+def _route_count_kernel(
     logits: tl.tensor,
     counts: tl.tensor,
     tokens: tl.tensor,
@@ -116,7 +116,7 @@ def _add_counts(
 
 
 @triton.jit(do_not_specialize=["tokens", "blocks"])
-def _place_kernel(
+def _route_place_kernel(
     logits: tl.tensor,
     counts: tl.tensor,
     weights: tl.tensor,
@@ -196,8 +196,10 @@ def route(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tenso
     counts = None
     if blocks > 1:
         counts = fresh(blocks, experts)
-        _count_kernel[(blocks,)](logits, counts, tokens, *shape, num_warps=warps)
+        _route_count_kernel[(blocks,)](logits, counts, tokens, *shape, num_warps=warps)
     weights = torch.empty((tokens, k), dtype=logits.dtype, device=logits.device)
     outputs = (weights, fresh(tokens, k), fresh(tokens * k), fresh(experts), fresh(experts + 1))
-    _place_kernel[(blocks,)](logits, counts, *outputs, tokens, blocks, *shape, num_warps=warps)
+    _route_place_kernel[(blocks,)](
+        logits, counts, *outputs, tokens, blocks, *shape, num_warps=warps
+    )
     return outputs
