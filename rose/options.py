@@ -149,7 +149,7 @@ class EngineOptions:
         Raises:
             ConfigError: there is no such checkpoint or device, or Rose does not know the model.
         """
-        device = _resolve_device(self.device)
+        device = resolve_device(self.device)
         defaults = _CPU_DEFAULTS if device == "cpu" else _GPU_DEFAULTS
         path = _find_checkpoint(self.model, dummy=self.load_format == "dummy")
         model = ModelConfig.load(path)
@@ -201,7 +201,12 @@ def _served_name(model: str) -> str:
     return served_name(model)
 
 
-def _resolve_device(device: str) -> Literal["cpu", "cuda"]:
+def resolve_device(device: str) -> Literal["cpu", "cuda"]:
+    """The kind of device that a user's choice means here.
+
+    Raises:
+        ConfigError: CUDA was asked for, and there is none.
+    """
     if device == "cpu":
         return "cpu"
     import torch
