@@ -1,0 +1,63 @@
+"""FlashAttention-3 with sinks, for Hopper: an adapter to the package tokenspeed-fa3.
+
+One call serves any mix of prompt chunks and decode rows. It reads whole pages of 128 keys and
+multiplies what lies behind a sequence's end by a weight of 0, so a cache must hold finite numbers
+everywhere: zero it once when it is made.
+
+Measured on an H200 (64 heads of 64, 8 KV heads): causal prefill at 8k, 32k and 128k 515, 541 and
+540 TFLOP/s; a window of 128 at 32k 0.70 ms; decode at context 8192 and batch 1, 8, 32, 128
+18, 61, 215, 865 us.
+"""
+
+import torch
+
+from rose.kernels.paged_kv import AttentionBatch, LayerKV
+
+_SPLITS_BY_SHAPE = 0
+"""FA3 bounds the splits by the table's width and the heads, and chooses below that on the device:
+no length is read on the host, so a CUDA graph serves all of them."""
+
+_ONE_SPLIT = 1
+"""A window is a few tiles: splitting it would only add the kernel that merges."""
+
+
+def paged_attention(
+    query: torch.Tensor,
+    kv: LayerKV,
+    batch: AttentionBatch,
+    group: int,
+    sinks: torch.Tensor,
+    scale: float,
+) -> torch.Tensor:
+    """See `attention.paged_attention`; within ATTENTION_TOLERANCE of the reference.
+
+    Args:
+        query: bfloat16 [tokens, heads, 64].
+        kv: bfloat16, blocks of a multiple of 128 slots, finite everywhere.
+        batch: its plan is not used.
+        group: index into `batch.groups`.
+        sinks: [heads]; anything but bfloat16 is converted at each call.
+        scale: of the scores.
+
+    Returns:
+        bfloat16 [tokens, heads, 64].
+    """
+    from flash_attn_interface import flash_attn_with_kvcache
+
+    where = batch.groups[group]
+    windowed = where.window is not None
+    out: torch.Tensor = flash_attn_with_kvcache(
+        query,
+        kv.key,
+        kv.value,
+        cache_seqlens=batch.kv_len,
+        page_table=where.block_tables,
+        cu_seqlens_q=batch.query_start,
+        max_seqlen_q=max(batch.query_lens),
+        softmax_scale=scale,
+        causal=True,
+        window_size=(where.window - 1, 0) if where.window is not None else (-1, -1),
+        num_splits=_ONE_SPLIT if windowed else _SPLITS_BY_SHAPE,
+        sinks=sinks.to(torch.bfloat16),
+    )
+    return out

@@ -1,0 +1,208 @@
+"""Attention of prompt chunks over a paged cache, with sinks: one pass of online softmax in Triton.
+
+A program serves one tile of QUERY_TILE queries and one KV head: the query heads that share the
+head are rows of the same products (128 rows for gpt-oss), so each key is read once for all of them.
+Programs of one head come one after the other, so that its keys stay in the L2 cache, and those that
+see most keys first.
+
+The chip bounds it by arithmetic: a score costs 256 FLOP of tensor core work at head_dim 64 (0.063
+cycles of an SM) but also one exponential (0.063) and about five simple operations (0.039), so two
+programs share an SM and one's products run beneath the other's softmax. Without any such overlap
+the bound is 360 TFLOP/s, with all of it 950; FlashAttention-3 reaches 540. Predicted at 32,768
+tokens of prompt (64 heads of 64): 8.8 TFLOP at 350 TFLOP/s, 25 ms a full layer; with a window of
+128 keys 0.7 ms.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from rose.kernels.fused.interpret import INTERPRETED, round_to
+from rose.kernels.fused.paged_tile import FLOOR, LOG2_E, blocks_of_tile, for_dot, slots_of_tile
+from rose.kernels.paged_kv import QUERY_TILE, AttentionBatch, LayerKV
+
+
+@triton.jit
+def _attend(
+    start,
+    state,
+    query,
+    key,
+    value,
+    table,
+    position,
+    low,
+    high,
+    window,
+    scale,
+    KV_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+    MASKED: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    """Take one tile of keys into `state`: (sum, running maximum, sum of weights, next blocks)."""
+    total, peak, mass, blocks = state
+    slots = slots_of_tile(blocks, start, BLOCK_SIZE, TILE)
+    blocks = blocks_of_tile(table, start + TILE, low, high, BLOCK_SIZE, TILE)
+    offsets = slots[:, None] * (KV_HEADS * DIM) + tl.arange(0, DIM)[None, :]
+    at = start + tl.arange(0, TILE)
+    if MASKED:
+        exists = ((at >= low) & (at < high))[:, None]
+        keys = tl.load(key + offsets, mask=exists, other=0.0)
+    else:
+        keys = tl.load(key + offsets)
+    scores = tl.dot(query, tl.trans(for_dot(keys, UPCAST)))
+    if MASKED:
+        seen = at[None, :] <= position[:, None]
+        if WINDOWED:
+            seen &= at[None, :] > position[:, None] - window
+        scores = tl.where(seen, scores, -float("inf"))
+    new_peak = tl.maximum(peak, tl.max(scores, 1) * scale)
+    weights = tl.math.exp2(scores * scale - new_peak[:, None])
+    shrink = tl.math.exp2(peak - new_peak)
+    mass = mass * shrink + tl.sum(weights, 1)
+    total = total * shrink[:, None]
+    if MASKED:
+        values = tl.load(value + offsets, mask=exists, other=0.0)
+    else:
+        values = tl.load(value + offsets)
+    weights = for_dot(round_to(weights, value.dtype.element_ty), UPCAST)
+    total = tl.dot(weights, for_dot(values, UPCAST), total)
+    return total, new_peak, mass, blocks
+
+
+@triton.jit(do_not_specialize=["table_stride", "window"])
+def _attention_chunk_kernel(
+    query,
+    key,
+    value,
+    sinks,
+    out,
+    tables,
+    table_stride,
+    query_start,
+    kv_lens,
+    tiles,
+    scale,
+    window,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    GROUP_PAD: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    QUERIES: tl.constexpr,
+    TILE: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    which = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    sequence = tl.load(tiles + 2 * which)
+    first = tl.load(tiles + 2 * which + 1)
+    begin = tl.load(query_start + sequence)
+    queries = tl.load(query_start + sequence + 1) - begin
+    kv_len = tl.load(kv_lens + sequence)
+    table = tables + sequence.to(tl.int64) * table_stride
+    key += head * DIM
+    value += head * DIM
+
+    rows = tl.arange(0, QUERIES * GROUP_PAD)
+    index = first + rows // GROUP_PAD
+    member = rows % GROUP_PAD
+    real = (index < queries) & (member < GROUP)
+    position = kv_len - queries + index
+    row = (begin + index).to(tl.int64) * (KV_HEADS * GROUP) + head * GROUP + member
+    offsets = row[:, None] * DIM + tl.arange(0, DIM)[None, :]
+    q = for_dot(tl.load(query + offsets, mask=real[:, None], other=0.0), UPCAST)
+
+    # The sink is a score that is there from the start, with a value of 0.
+    sink = tl.load(sinks + head * GROUP + member, mask=real, other=0.0).to(tl.float32)
+    peak = tl.maximum(sink * LOG2_E, FLOOR)
+    mass = tl.full([QUERIES * GROUP_PAD], 1.0, tl.float32)
+    total = tl.zeros([QUERIES * GROUP_PAD, DIM], tl.float32)
+
+    oldest = kv_len - queries + first
+    high = tl.minimum(oldest + QUERIES, kv_len)
+    low = 0
+    masked_from = (oldest + 1) // TILE * TILE
+    if WINDOWED:
+        low = tl.maximum(oldest - window + 1, 0)
+        masked_from = low // TILE * TILE
+    blocks = blocks_of_tile(table, masked_from if WINDOWED else 0, low, high, BLOCK_SIZE, TILE)
+    state = (total, peak, mass, blocks)
+    if not WINDOWED:
+        for start in tl.range(0, masked_from, TILE):
+            state = _attend(
+                start, state, q, key, value, table, position, low, high, window, scale,
+                KV_HEADS, DIM, BLOCK_SIZE, TILE, False, False, UPCAST,
+            )  # fmt: skip
+    for start in tl.range(masked_from, high, TILE):
+        state = _attend(
+            start, state, q, key, value, table, position, low, high, window, scale,
+            KV_HEADS, DIM, BLOCK_SIZE, TILE, True, WINDOWED, UPCAST,
+        )  # fmt: skip
+    total, peak, mass, blocks = state
+    result = round_to(total / mass[:, None], out.dtype.element_ty)
+    tl.store(out + offsets, result, mask=real[:, None])
+
+
+TILE = 64
+"""Keys of one step of the softmax."""
+
+LAUNCH = {"num_warps": 8, "num_stages": 3}
+"""64 KiB of shared memory and at most 128 registers a thread, so that two programs share an SM."""
+
+
+def attend(
+    query: torch.Tensor,
+    kv: LayerKV,
+    batch: AttentionBatch,
+    group: int,
+    sinks: torch.Tensor,
+    scale: float,
+    out: torch.Tensor,
+) -> None:
+    """Write the rows of `out` that belong to the plan's tiles; see `attention.paged_attention`.
+
+    Args:
+        query: bfloat16 [tokens, heads, head_dim], contiguous.
+        kv: contiguous; head_dim and block_size are powers of two of at least 16.
+        batch: with a plan.
+        group: index into `batch.groups`.
+        sinks: [heads].
+        scale: of the scores; positive.
+        out: like query.
+    """
+    plan, where = batch.plan, batch.groups[group]
+    assert plan is not None
+    if not len(plan.tiles):
+        return
+    _, block_size, kv_heads, dim = kv.key.shape
+    shared = query.shape[1] // kv_heads
+    _attention_chunk_kernel[(len(plan.tiles), kv_heads)](
+        query,
+        kv.key,
+        kv.value,
+        sinks,
+        out,
+        where.block_tables,
+        where.block_tables.stride(0),
+        batch.query_start,
+        batch.kv_len,
+        plan.tiles,
+        scale * LOG2_E.value,
+        where.window or 0,
+        KV_HEADS=kv_heads,
+        GROUP=shared,
+        GROUP_PAD=triton.next_power_of_2(shared),
+        DIM=dim,
+        BLOCK_SIZE=block_size,
+        QUERIES=QUERY_TILE,
+        TILE=TILE,
+        WINDOWED=where.window is not None,
+        UPCAST=INTERPRETED,
+        **LAUNCH,
+    )

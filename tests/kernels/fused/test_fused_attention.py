@@ -1,0 +1,219 @@
+"""The Triton attention kernels against the float64 truth, on caches poisoned where unused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rose.kernels.attention import paged_attention
+from rose.kernels.dispatch import Implementation, force
+from rose.kernels.fused import attention as fused
+from rose.kernels.fused import attention_chunk, attention_decode
+from rose.kernels.reference_attention import ATTENTION_TOLERANCE
+from tests.kernels.fused.attention_cases import AttentionCase
+
+TILE = attention_decode.TILE
+assert TILE == attention_chunk.TILE == 64
+
+EDGES = (1, 15, 16, 17, 63, 64, 65, 128, 129)
+LENS = {
+    "one token": [(1, 1)],
+    "decode": [(1, n) for n in EDGES],
+    "prompt": [(n, n) for n in (2, 15, 16, 17, 65)],
+    "chunk": [(17, 80), (2, 64), (3, 66), (16, 128), (33, 129)],
+    "mix": [(1, 7), (40, 40), (1, 130), (3, 90), (1, 1)],
+}
+WINDOWS = [None, 1, 16, 63, 64, 65, 1000]
+
+
+@pytest.fixture
+def splits(request, monkeypatch):
+    monkeypatch.setattr(attention_decode, "split_count", lambda *_: request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("lens", LENS.values(), ids=LENS.keys())
+def test_batches(lens, window, device):
+    AttentionCase(lens, device, window=window).check()
+
+
+@pytest.mark.parametrize("block_size", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize("window", [None, 50])
+def test_block_sizes(block_size, window, device):
+    lens = [(1, 1), (1, 257), (20, 256), (5, 130), (1, 128)]
+    AttentionCase(lens, device, block_size=block_size, window=window).check()
+
+
+@pytest.mark.parametrize("dim", [16, 32, 64, 128])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads"), [(1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (6, 2), (5, 5)]
+)
+def test_head_layouts(heads, kv_heads, dim, device):
+    case = AttentionCase([(1, 70), (18, 80)], device, heads=heads, kv_heads=kv_heads, dim=dim)
+    case.check()
+
+
+@pytest.mark.parametrize("splits", [1, 2, 7, attention_decode.FEW_SPLITS + 1], indirect=True)
+@pytest.mark.parametrize("window", [None, 200])
+@pytest.mark.parametrize("width", [1, 3])
+def test_splits_do_not_show(splits, window, width, device):
+    """Lengths for which all, some or one of the splits have keys; width 3: some for one query."""
+    lens = [(width, n) for n in (3, 65, 128, 130, 450)]
+    AttentionCase(lens, device, window=window, width=width).check()
+
+
+@pytest.mark.parametrize("splits", [1, 2], indirect=True)
+@pytest.mark.parametrize("window", [None, 20])
+def test_decode_rows_of_several_tokens_beside_others(splits, window, device):
+    lens = [(4, 70), (1, 30), (4, 4), (7, 20), (4, 200)]
+    case = AttentionCase(lens, device, window=window, width=4)
+    assert sorted(case.batch.plan.decode_sequences.tolist()) == [0, 2, 4]
+    case.check()
+
+
+@pytest.mark.parametrize("splits", [1, 3], indirect=True)
+def test_queries_of_padding_that_see_no_key(splits, device):
+    """A graph's padding has kv_len 1, also where it runs several tokens: they yield 0, not NaN."""
+    case = AttentionCase([(2, 1), (2, 150)], device, width=2)
+    assert case.check()[0].abs().max() == 0
+
+
+@pytest.mark.parametrize("splits", [1, 7], indirect=True)
+@pytest.mark.parametrize("window", [None, 70])
+def test_the_sink_takes_its_share_once(splits, window, device):
+    """With scores of 0 and values of 1 the output is what the sink leaves: n / (n + e^sink)."""
+    lens = [(1, 1), (1, 64), (1, 600), (20, 100)]
+    case = AttentionCase(lens, device, window=window)
+    case.query.zero_()
+    case.kv.value[case.kv.value.isfinite()] = 1
+    seen = torch.tensor(
+        [k - q + 1 + i for q, k in lens for i in range(q)], device=device, dtype=torch.float64
+    ).clamp(max=window or 600)[:, None]
+    share = seen / (seen + case.sinks.double().exp())
+    found = case.found().double()
+    assert (found - share[:, :, None]).abs().max() <= 2**-8
+
+
+@pytest.mark.parametrize("splits", [1, 3], indirect=True)
+@pytest.mark.parametrize("sink", [-1e5, 1e5, -torch.inf])
+def test_extreme_sinks_and_scores_do_not_overflow(splits, sink, device):
+    case = AttentionCase([(1, 70), (1, 300), (20, 90)], device, window=65)
+    case.sinks.fill_(sink)
+    case.query.mul_(1000)
+    found = case.check()
+    assert (found.abs().amax((1, 2)) > 0.1).all() if sink < 0 else found.abs().max() == 0
+
+
+def test_sinks_in_bfloat16(device):
+    case = AttentionCase([(1, 300), (20, 90)], device)
+    case.sinks = case.sinks.bfloat16()
+    case.check()
+
+
+@pytest.mark.parametrize("window", [None, 33])
+def test_every_row_is_written_and_every_run_is_the_same(window, device, monkeypatch):
+    case = AttentionCase([(1, 700), (33, 90), (1, 5)], device, window=window)
+    empty = torch.empty
+
+    def poisoned(*args, **kwargs):
+        return empty(*args, **kwargs).fill_(torch.nan)
+
+    monkeypatch.setattr(attention_decode.torch, "empty", poisoned)
+    monkeypatch.setattr(fused.torch, "empty_like", lambda x: torch.full_like(x, torch.nan))
+    first = case.check()
+    assert torch.equal(case.found(), first)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    lens=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 150)), min_size=1, max_size=4),
+    window=st.none() | st.integers(1, 160),
+    block_size=st.sampled_from([16, 64, 128]),
+    width=st.integers(1, 3),
+)
+def test_any_batch(lens, window, block_size, width, device):
+    lens = [(queries, queries + before) for queries, before in lens]
+    AttentionCase(lens, device, window=window, block_size=block_size, width=width).check()
+
+
+def test_splits_follow_from_shapes():
+    def count(sequences, keys, window=None):
+        where = replace(case.batch.groups[0], block_tables=table(keys), window=window)
+        return attention_decode.split_count(sequences, 8, where, 16)
+
+    def table(keys):
+        return torch.empty(1, keys // 16, dtype=torch.int32)
+
+    case = AttentionCase([(1, 1)], torch.device("cpu"))
+    assert count(1, 131072) == attention_decode.MAX_SPLITS
+    assert count(1, 64) == 1
+    assert count(1, 1024) == 8
+    assert count(1, 131072, window=128) == 1
+    assert 2 <= count(64, 131072) <= 8
+    assert count(4096, 131072) == 1
+
+
+def test_what_cannot_be_served_is_an_error(device):
+    case = AttentionCase([(1, 9)], device)
+    case.batch = replace(case.batch, plan=None)
+    with pytest.raises(ValueError, match="plan"):
+        fused.paged_attention(case.query, case.kv, case.batch, 0, case.sinks, 0.1)
+    case = AttentionCase([(1, 9)], device, block_size=8)
+    with pytest.raises(ValueError, match="block_size=8"):
+        case.found()
+    case = AttentionCase([(1, 9)], device)
+    case.query = case.query.transpose(1, 2).contiguous().transpose(1, 2)
+    with pytest.raises(ValueError, match="contiguous"):
+        case.found()
+
+
+def test_without_a_plan_the_reference_serves(device):
+    case = AttentionCase([(1, 9), (3, 20)], device)
+    planless = replace(case.batch, plan=None)
+    with force(Implementation.TRITON):
+        found = paged_attention(case.query, case.kv, planless, 0, case.sinks, case.scale)
+    assert torch.equal(found, case.found(Implementation.REFERENCE))
+
+
+GPT_OSS = {"heads": 64, "kv_heads": 8, "dim": 64, "block_size": 128}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("window", [None, 128])
+@pytest.mark.parametrize(
+    "lens",
+    [
+        [(1, 131072), (1, 1), (1, 8191), (1, 8193)],
+        [(1, 100 + 977 * i) for i in range(32)],
+        [(4096, 4096), (1, 4000)],
+        [(100, 131072), (1, 50000), (2048, 20000)],
+        [(8192, 8192)],
+    ],
+    ids=["131072 keys", "decode", "prompt", "end of a long prompt", "8192 tokens"],
+)
+def test_full_size(lens, window, device):
+    case = AttentionCase(lens, device, window=window, **GPT_OSS)
+    first = case.check()
+    for _ in range(3):
+        assert torch.equal(case.found(), first)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_cuda_graph_serves_other_lengths(device):
+    """Captured with one set of lengths, replayed with another: nothing was read on the host."""
+    case = AttentionCase([(1, 3000 + i) for i in range(8)], device, **GPT_OSS)
+    case.found()
+    graph = torch.cuda.CUDAGraph()
+    lengths = case.batch.kv_len.clone()
+    case.batch.kv_len.fill_(1)
+    with torch.cuda.graph(graph):
+        out = case.found()
+    case.batch.kv_len.copy_(lengths)
+    graph.replay()
+    error = (out.double() - case.truth()).abs().max()
+    assert error <= ATTENTION_TOLERANCE.bfloat16 * case.truth().abs().max()
