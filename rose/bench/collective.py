@@ -3,14 +3,14 @@
 import os
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import ProcessException, spawn
 
 from rose.bench.results import RooflineCell
 from rose.bench.roofline import cuda_seconds, host_seconds
@@ -24,6 +24,23 @@ CALLS = 20
 """All-reduces a sample, one after the other."""
 
 WARMUP = 3
+
+
+def measure_links(device: str, repeat: int) -> Iterator[RooflineCell | str]:
+    """All-reduce over 2, 4, ... of this host's GPUs; nothing where there are no two.
+
+    Yields:
+        Cells, or one line on why a count of GPUs could not be measured.
+    """
+    gpus = torch.cuda.device_count() if device == "cuda" else 1
+    ranks = 2
+    while ranks <= gpus:
+        try:
+            yield from measure_all_reduce(device, ranks, repeat)
+        except (RuntimeError, ProcessException) as error:
+            reason = str(error).strip().splitlines()[-1]
+            yield f"all-reduce over {ranks}: cannot run here: {reason}"
+        ranks *= 2
 
 
 def measure_all_reduce(

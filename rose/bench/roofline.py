@@ -79,7 +79,7 @@ def cases(device: str) -> list[Case]:
         Case("read", "B", float(size), lambda: _read(device, size)),
     ]
     if device == "cpu":
-        return [*memory, _gemm("fp32", 512, 512, 512, device)]
+        return [*memory, *(_gemm(kind, 512, 512, 512, device) for kind in ("fp32", "bf16"))]
     return [
         *memory,
         _gemm("bf16", 8192, 8192, 8192, device),
@@ -141,15 +141,16 @@ def _read(device: str, size: int) -> Callable[[], object]:
     return lambda: source.sum()
 
 
-def _random(device: str, *shape: int) -> Tensor:
+def _random(device: str, *shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Random, since zeros would spare the chip power and so run faster."""
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
     return torch.randn(shape, device=device, dtype=dtype)
 
 
 def _gemm(kind: str, rows: int, columns: int, inner: int, device: str) -> Case:
     def prepare() -> Callable[[], object]:
-        a, b = _random(device, rows, inner), _random(device, columns, inner)
+        dtype = torch.float32 if kind == "fp32" else torch.bfloat16
+        a = _random(device, rows, inner, dtype=dtype)
+        b = _random(device, columns, inner, dtype=dtype)
         if kind != "fp8":
             return lambda: torch.mm(a, b.t())
         if torch.cuda.get_device_capability() < (8, 9):

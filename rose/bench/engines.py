@@ -1,0 +1,75 @@
+"""From a command line to something that can be measured: Rose, vLLM or SGLang."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from rose.bench.peers import PeerOptions, Sglang, Vllm
+from rose.bench.results import BenchError, Sharding
+from rose.bench.subject import Subject
+from rose.config import EngineConfig
+from rose.options import EngineOptions
+
+EngineName = Literal["rose", "vllm", "sglang"]
+
+
+def check_shardings(engine: EngineName, shardings: Sequence[Sharding], gpus: int) -> None:
+    """Refuse what cannot run, before anything is measured.
+
+    Args:
+        engine: to run them.
+        shardings: asked for.
+        gpus: of this machine.
+
+    Raises:
+        BenchError: it names all that cannot run, why, and what would do.
+    """
+    reasons = [(s.name, reason) for s in shardings if (reason := _refusal(engine, s, gpus))]
+    if reasons:
+        told = "; ".join(f"{name}: {reason}" for name, reason in reasons)
+        good = ",".join(s.name for s in shardings if _refusal(engine, s, gpus) is None)
+        raise BenchError(f"--sharding {told}. These would do: {good or 'tp1'}")
+
+
+def _refusal(engine: EngineName, sharding: Sharding, gpus: int) -> str | None:
+    if engine == "rose":
+        if sharding == Sharding():
+            return None
+        return "this Rose runs a model on one GPU"
+    if sharding.gpus > max(1, gpus):
+        return f"needs {sharding.gpus} GPUs, and this machine has {gpus}"
+    if sharding.dp > 1:
+        return f"data parallelism of {engine} is not driven from here"
+    if sharding.ep not in (1, sharding.tp):
+        return f"{engine} spreads experts over all its GPUs or none"
+    return None
+
+
+def start_subject(
+    engine: EngineName, options: EngineOptions, config: EngineConfig, sharding: Sharding
+) -> Subject:
+    """Start an engine.
+
+    Args:
+        engine: which.
+        options: as the user gave them; a peer gets its own defaults for what was left out.
+        config: what they resolved to.
+        sharding: one that `check_shardings` let pass.
+
+    Raises:
+        UserError: it cannot start, or is not installed.
+    """
+    if engine == "rose":
+        # Imported here: a peer wants to be first to set up the GPU.
+        from rose.bench.own import OwnEngine
+
+        return OwnEngine(config)
+    peer = PeerOptions(
+        folder=config.path,
+        load_format=config.load_format,
+        sharding=sharding,
+        longest=options.max_model_len or config.model.max_position_embeddings,
+        max_num_seqs=options.max_num_seqs,
+        max_batched_tokens=options.max_batched_tokens,
+        seed=options.seed,
+    )
+    return Vllm(peer) if engine == "vllm" else Sglang(peer)
