@@ -11,6 +11,7 @@ import msgspec
 from rose.bench.results import RequestSample
 from rose.bench.serving.plan import Asked
 from rose.bench.serving.sse import EventParser, StreamError
+from rose.bench.serving.stats import INTERRUPTED
 from rose.bench.serving.tokens import Output, ServerError
 
 Api = Literal["completions", "chat"]
@@ -20,7 +21,6 @@ IDLE_S = 2.0
 none is written to while the server closes it."""
 
 MAX_ERROR_BYTES = 10_000
-INTERRUPTED = "interrupted"
 _DONE = b"[DONE]"
 
 

@@ -10,6 +10,9 @@ from rose.bench.results import RequestSample, ServeCell, usd_per_million_tokens
 
 PERCENTILES = (50, 90, 95, 99)
 
+INTERRUPTED = "interrupted"
+"""The error of a request that was in flight when the user ended the load."""
+
 
 class Slo(msgspec.Struct, frozen=True, kw_only=True):
     """What a request must meet to count as good; None: whatever it takes.
@@ -68,7 +71,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         request_rate: requests served a second.
         input_rate: prompt tokens a second whose first token came while the load lasted.
         output_rate: output tokens a second that came while the load lasted, those of requests that
-            began in the warm-up among them.
+            began in the warm-up among them; those of failed requests are not.
         goodput: requests a second that met the SLO; None: there is none.
         asked_tokens, output_tokens: of the requests served.
         bunched: part of the output tokens that came in a chunk with others.
@@ -143,7 +146,7 @@ def summarize(cell: ServeCell, slo: Slo | None = None, usd_per_gpu_hour: float =
     good = served(cell.requests)
     failed = [s.error for s in cell.requests if s.error is not None and not s.warmup]
     kinds = Counter(map(error_kind, failed))
-    interrupted = kinds.pop("interrupted", 0)
+    interrupted = kinds.pop(INTERRUPTED, 0)
     tokens_in, tokens_out = _tokens(cell)
     counts = [n for s in good for n in s.token_counts]
     output = sum(counts)
@@ -173,6 +176,8 @@ def _tokens(cell: ServeCell) -> tuple[int, int]:
     end = begin + cell.duration
     tokens_in = tokens_out = 0
     for sample in cell.requests:
+        if sample.error not in (None, INTERRUPTED):  # nobody has use of a part of an answer
+            continue
         if sample.token_times and begin <= sample.token_times[0] <= end:
             tokens_in += sample.prompt_tokens
         pairs = zip(sample.token_times, sample.token_counts, strict=True)

@@ -7,6 +7,9 @@ import msgspec
 
 from rose.bench.serving.sse import StreamError
 
+_ABSENT = msgspec.Raw(b"null")
+"""A field that is not there, or null: what Raw keeps of both."""
+
 
 class Usage(msgspec.Struct):
     """The server's own count."""
@@ -19,7 +22,7 @@ class _Delta(msgspec.Struct):
     content: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    tool_calls: msgspec.Raw | None = None
+    tool_calls: msgspec.Raw = _ABSENT
 
 
 class _Choice(msgspec.Struct):
@@ -32,7 +35,7 @@ class _Choice(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _ABSENT
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
@@ -87,7 +90,7 @@ class Output:
             chunk = _decode(data)
         except msgspec.DecodeError as error:
             raise StreamError(f"not a chunk of a completion: {error}: {data[:80]!r}") from None
-        if chunk.error is not None:
+        if chunk.error != _ABSENT:
             raise ServerError(bytes(chunk.error)[:200].decode(errors="replace"))
         if chunk.usage is not None:
             self.usage = chunk.usage
@@ -125,7 +128,8 @@ def _size(choice: _Choice) -> int:
     if delta is not None:
         size += len(delta.content or "")
         size += len(delta.reasoning or delta.reasoning_content or "")
-        size += len(delta.tool_calls) if delta.tool_calls not in (None, b"null", b"[]") else 0
+        if delta.tool_calls not in (_ABSENT, b"[]"):
+            size += len(delta.tool_calls)
     return size
 
 
