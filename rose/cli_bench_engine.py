@@ -73,7 +73,6 @@ def _shared(command: Command) -> Command:
 
 
 @click.command()
-@_shared
 @click.option(
     "--input",
     "inputs",
@@ -96,6 +95,7 @@ def _shared(command: Command) -> Command:
 @click.option(
     "--warmup", type=click.IntRange(0), default=1, show_default=True, help="Runs before them."
 )
+@_shared
 def prefill(
     options: EngineOptions,
     inputs: tuple[int, ...],
@@ -134,7 +134,6 @@ def prefill(
 
 
 @click.command()
-@_shared
 @click.option(
     "--context",
     "contexts",
@@ -157,6 +156,7 @@ def prefill(
 @click.option(
     "--warmup", type=click.IntRange(0), default=16, show_default=True, help="Steps before them."
 )
+@_shared
 def decode(
     options: EngineOptions,
     contexts: tuple[int, ...],
