@@ -18,7 +18,14 @@ import triton
 import triton.language as tl
 
 from rose.kernels.fused.interpret import INTERPRETED, round_to
-from rose.kernels.fused.paged_tile import FLOOR, LOG2_E, blocks_of_tile, for_dot, slots_of_tile
+from rose.kernels.fused.paged_tile import (
+    FLOOR,
+    LOG2_E,
+    TileConfig,
+    blocks_of_tile,
+    for_dot,
+    slots_of_tile,
+)
 from rose.kernels.paged_kv import QUERY_TILE, AttentionBatch, LayerKV
 
 
@@ -149,10 +156,7 @@ def _attention_chunk_kernel(
     tl.store(out + offsets, result, mask=real[:, None])
 
 
-TILE = 64
-"""Keys of one step of the softmax."""
-
-LAUNCH = {"num_warps": 8, "num_stages": 3}
+CONFIG = TileConfig(keys=64, warps=8, stages=3)
 """64 KiB of shared memory and at most 128 registers a thread, so that two programs share an SM."""
 
 
@@ -164,6 +168,7 @@ def attend(
     sinks: torch.Tensor,
     scale: float,
     out: torch.Tensor,
+    config: TileConfig = CONFIG,
 ) -> None:
     """Write the rows of `out` that belong to the plan's tiles; see `attention.paged_attention`.
 
@@ -175,6 +180,7 @@ def attend(
         sinks: [heads].
         scale: of the scores; positive.
         out: like query.
+        config: chosen by benchmarks.
     """
     plan, where = batch.plan, batch.groups[group]
     assert plan is not None
@@ -201,8 +207,9 @@ def attend(
         DIM=dim,
         BLOCK_SIZE=block_size,
         QUERIES=QUERY_TILE,
-        TILE=TILE,
+        TILE=config.keys,
         WINDOWED=where.window is not None,
         UPCAST=INTERPRETED,
-        **LAUNCH,
+        num_warps=config.warps,
+        num_stages=config.stages,
     )

@@ -24,17 +24,16 @@ from rose.kernels.fused.interpret import INTERPRETED, round_to
 from rose.kernels.fused.paged_tile import (
     FLOOR,
     LOG2_E,
+    TileConfig,
     blocks_of_tile,
     for_dot,
     slots_of_tile,
 )
 from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch, LayerKV
 
-TILE = 64
-"""Keys of one step of the softmax."""
-
-LAUNCH = {"num_warps": 4, "num_stages": 3}
-"""48 KiB of shared memory: four programs share an SM, with 128 KiB of keys on their way."""
+CONFIG = TileConfig(keys=64, warps=4, stages=3)
+"""26 KiB of shared memory and 84 registers a thread (values are fetched to registers): five or six
+programs share an SM, with two tiles, 32 KiB, of each on their way."""
 
 PROGRAMS = 16 * 132
 """Wanted of a launch: some four rounds of an H200's SMs, so that unequal lengths even out."""
@@ -232,6 +231,8 @@ def attend(
     sinks: torch.Tensor,
     scale: float,
     out: torch.Tensor,
+    config: TileConfig = CONFIG,
+    splits: int | None = None,
 ) -> None:
     """Write the rows of `out` of the plan's decode sequences; see `attention.paged_attention`.
 
@@ -243,6 +244,8 @@ def attend(
         sinks: [heads].
         scale: of the scores; positive.
         out: like query.
+        config: chosen by benchmarks.
+        splits: of each sequence's keys, at most MAX_SPLITS; None: `split_count` says.
     """
     plan, where = batch.plan, batch.groups[group]
     assert plan is not None
@@ -252,7 +255,7 @@ def attend(
     _, block_size, kv_heads, dim = kv.key.shape
     heads = query.shape[1]
     shared = heads // kv_heads
-    splits = split_count(count, kv_heads, where, block_size)
+    splits = splits or split_count(count, kv_heads, where, block_size)
     rows = 0 if splits == 1 else count * plan.width * heads
     partial = torch.empty(rows * splits, dim, dtype=torch.float32, device=query.device)
     log_mass = torch.empty(rows * splits, dtype=torch.float32, device=query.device)
@@ -278,12 +281,13 @@ def attend(
         GROUP=shared,
         DIM=dim,
         BLOCK_SIZE=block_size,
-        TILE=TILE,
-        LEAST_TILES=SPLIT_KEYS // TILE,
+        TILE=config.keys,
+        LEAST_TILES=max(1, SPLIT_KEYS // config.keys),
         WINDOWED=where.window is not None,
         WHOLE=splits == 1,
         UPCAST=INTERPRETED,
-        **LAUNCH,
+        num_warps=config.warps,
+        num_stages=config.stages,
     )
     if splits > 1:
         _attention_merge_kernel[(heads, count * plan.width)](

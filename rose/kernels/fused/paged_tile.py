@@ -1,7 +1,25 @@
 """What both attention kernels do alike: read a tile of keys from pages, and set up a softmax."""
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
+
+
+@dataclass(frozen=True, slots=True)
+class TileConfig:
+    """How a kernel is compiled.
+
+    Attributes:
+        keys: of one step of the softmax; a power of two.
+        warps: of a program.
+        stages: tiles of keys and values in flight or at work.
+    """
+
+    keys: int
+    warps: int
+    stages: int
+
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 

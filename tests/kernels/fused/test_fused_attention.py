@@ -14,8 +14,8 @@ from rose.kernels.fused import attention_chunk, attention_decode
 from rose.kernels.reference_attention import ATTENTION_TOLERANCE
 from tests.kernels.fused.attention_cases import AttentionCase
 
-TILE = attention_decode.TILE
-assert TILE == attention_chunk.TILE == 64
+# The lengths below lie around tiles of 64 keys.
+assert attention_decode.CONFIG.keys == attention_chunk.CONFIG.keys == 64
 
 EDGES = (1, 15, 16, 17, 63, 64, 65, 128, 129)
 LENS = {
