@@ -171,8 +171,9 @@ def block_tokens(tokens: int, padded: int) -> int:
     """
     if tokens <= ONE_PROGRAM:
         return 8 if tokens <= 8 else ONE_PROGRAM
-    # The blocks of the second kernel read all counts: few blocks where there are many tokens.
-    return min(32 if tokens <= 4096 else 128, TILE // padded)
+    # Small blocks use more of the chip, but each reads the counts of all.
+    block = 32 if tokens <= 4096 else 64 if tokens <= 16384 else 128
+    return min(block, TILE // padded)
 
 
 def route(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

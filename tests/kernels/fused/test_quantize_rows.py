@@ -47,5 +47,13 @@ def test_a_value_on_a_midpoint_goes_to_the_even_code(device):
     assert values.float().tolist() == [[448.0, 16.0, 20.0, -16.0]]
 
 
-def test_float32_rows(device):
-    assert_codecs_bytes(random(2, 200, device=device).float() / 3)
+def test_every_quotient_of_mantissas(device):
+    # A row has one greatest value, and in runs of 128 every value down to where codes are zero.
+    mantissas = torch.arange(128, 256)
+    powers = torch.exp2(-torch.arange(21.0))
+    smaller = (mantissas * powers[:, None]).flatten()
+    x = smaller.repeat(128, 1).view(128, 21, 128).clamp(max=mantissas[:, None, None])
+    x = torch.cat((x, mantissas[:, None, None].expand(128, 21, 1)), dim=-1)
+    # 129 values do not fit a run: the greatest takes the place of one, then of another.
+    halves = torch.cat((x[:, :, 1:], x[:, :, [*range(127), 128]]), dim=-1)
+    assert_codecs_bytes(halves.flatten(1).bfloat16().to(device))
