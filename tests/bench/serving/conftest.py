@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine_processes import environment, stop
+from tests.server.conftest import nano_url  # noqa: F401  # a fixture
 
 PROGRAM = Path(__file__).with_name("scripted_server.py")
 
