@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rose.cli_bench import bench
+from rose.cli_bench_report import cost
 from rose.cli_chat import chat
 from rose.cli_files import check_output, parse_prompt, read_prompts, write_whole
 from rose.cli_http import HttpOptions, http_options
@@ -215,6 +216,7 @@ def engine(options: EngineOptions, endpoint: str, parent_pid: int | None) -> Non
 
 
 main.add_command(bench)
+main.add_command(cost)
 main.add_command(chat)
 
 

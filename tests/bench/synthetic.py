@@ -130,16 +130,13 @@ def peer():
 
 def roofline():
     rates = [
-        ("copy 4 GiB", "B", 8.6e9, 8.6e9 / 4.2e12),
-        ("gemm bf16 8192x8192x8192", "FLOP", 2 * 8192**3, 2 * 8192**3 / 700e12),
-        (
-            "gemm fp8 8192x5120x2944",
-            "FLOP",
-            2 * 8192 * 5120 * 2944,
-            2 * 8192 * 5120 * 2944 / 1.28e15,
-        ),
+        ("copy", "B", 8.6e9, 8.6e9 / 4.27e12),
+        ("read", "B", 4.3e9, 4.3e9 / 4.24e12),
+        ("gemm bf16 8192x8192x8192", "FLOP", 1.1e12, 1.1e12 / 701e12),
+        ("gemm fp8 8192x5120x2944", "FLOP", 2.5e11, 2.5e11 / 1.28e15),
+        ("grouped gemm fp8 32x1024x5760x2880", "FLOP", 1.09e12, 1.09e12 / 1.1e15),
         ("launch in a graph", "call", 1.0, 1.14e-6),
-        ("all-reduce 128x2880 bf16", "call", 1.0, 17e-6),
+        ("all-reduce 128x2880 bf16 over 2", "call", 1.0, 17e-6),
     ]
     cells = [
         RooflineCell(name=name, unit=unit, amount=amount, samples=[s * 0.99, s, s * 1.02])
