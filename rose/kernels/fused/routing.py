@@ -3,7 +3,7 @@
 A tile of tokens x experts is on the chip at once: k rounds of maximum choose the experts, a
 running count down each column gives the order among the rows of one expert. One program does it
 for few tokens. For more, a first kernel counts each block's rows an expert, and the blocks of the
-second add up the counts of the blocks before them; that they choose again costs less than
+second add up the counts of the blocks before them. That they choose again costs less than
 another pass through memory.
 
 Bound by latency: at one token a launch and about 2 us; at 64 about 5 us; at 8192 about 10 us for
@@ -19,10 +19,10 @@ from rose.kernels.fused.interpret import round_to
 from rose.kernels.quantize import ceil_div
 
 ONE_PROGRAM = 64
-"""Up to so many tokens one program is faster than two kernels."""
+"""Up to so many tokens one program serves: a second launch would cost more than it saves."""
 
-TILE = 16384
-"""The most logits of a block: 32 a thread at 16 warps, which registers hold without a spill."""
+TILE = 8192
+"""The most logits of a block: 16 a thread at 16 warps, which registers hold without a spill."""
 
 _TAKEN = tl.constexpr(-(2**31))
 """Below the key of every logit."""
@@ -169,10 +169,10 @@ def block_tokens(tokens: int, padded: int) -> int:
         tokens: of the batch.
         padded: experts, rounded up to a power of two.
     """
-    if tokens <= ONE_PROGRAM:
-        return 8 if tokens <= 8 else ONE_PROGRAM
+    if tokens <= 8:
+        return 8
     # Small blocks use more of the chip, but each reads the counts of all.
-    block = 32 if tokens <= 4096 else 64 if tokens <= 16384 else 128
+    block = 32 if ONE_PROGRAM < tokens <= 4096 else ONE_PROGRAM
     return min(block, TILE // padded)
 
 
