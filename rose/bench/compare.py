@@ -39,6 +39,8 @@ class Row:
     @property
     def faster(self) -> float:
         """Above 1: the second is better; 0 or infinite where one of them is 0."""
+        if self.first.value == self.second.value:
+            return 1.0
         better, worse = self.second.value, self.first.value
         if self.first.unit == "s":
             better, worse = worse, better

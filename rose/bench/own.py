@@ -1,13 +1,14 @@
 """Rose as the subject of a measurement, in this process and through its public engine API."""
 
 import gc
+from contextlib import suppress
 
 from rose.bench.results import BenchError
 from rose.bench.subject import TEMPERATURE, DecodeRun, time_steps, time_to_first_tokens
 from rose.config import FULL, EngineConfig
 from rose.core.scheduler import WATERMARK
 from rose.engine.start import start_engine
-from rose.protocol import FinishReason, Request, SamplingParams
+from rose.protocol import EngineDeadError, FinishReason, Request, SamplingParams
 from rose.version import __version__
 
 
@@ -119,8 +120,10 @@ class OwnEngine:
         for name in self._open:
             self._engine.abort(name)
         self._open.clear()
-        while self._engine.has_work():
-            self._engine.step()
+        # A step that failed or was interrupted leaves a dead engine, and its error is on its way.
+        with suppress(EngineDeadError):
+            while self._engine.has_work():
+                self._engine.step()
 
     # Sizes
 
