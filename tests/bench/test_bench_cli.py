@@ -155,6 +155,6 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path):
 
 def test_the_group_lists_its_commands():
     made = CliRunner().invoke(main, ["bench", "--help"])
-    for name in ("prefill", "decode", "roofline", "compare"):
+    for name in ("prefill", "decode", "roofline", "compare", "profile", "serve", "report"):
         assert f"  {name} " in made.output
     assert CliRunner().invoke(main, ["bench", "nothing"]).exit_code == 2

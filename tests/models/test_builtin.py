@@ -95,7 +95,9 @@ def test_the_wheel_holds_them(tmp_path):
     wheel = pytest.importorskip("hatchling.builders.wheel")
     [made] = wheel.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(made) as archive:
-        packed = {name for name in archive.namelist() if name.startswith("rose/assets/")}
-    laid = {str(path.relative_to(ROOT)) for path in ASSETS.rglob("*") if path.is_file()}
-    assert laid
-    assert packed == laid
+        packed = archive.namelist()
+    for folder in ("rose/assets/", "rose/bench/data/"):
+        found = (ROOT / folder).rglob("*")
+        laid = {str(path.relative_to(ROOT)) for path in found if path.is_file()}
+        assert laid
+        assert {name for name in packed if name.startswith(folder)} == laid
