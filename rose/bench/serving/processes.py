@@ -24,9 +24,6 @@ from rose.bench.serving.share import Assignment, ShareResult, run_share
 START_AFTER_S = 0.2
 """From when all processes are ready to the start of the load."""
 
-REPORT_S = 0.5
-"""Between two reports of how many requests have ended."""
-
 MOST_FILES = 65_536
 """That a worker process may have open, if the system lets it."""
 
@@ -117,7 +114,7 @@ class _Member:
         """
         try:
             message: int | bytes = self.connection.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):
             self._process.join(_END_S)
             status = self._process.exitcode
             raise BenchError(
@@ -179,7 +176,6 @@ async def _run_reporting(
     connection: Connection, assignment: Assignment, origin: float
 ) -> ShareResult:
     """Run the share, tell how many requests have ended, and listen for the user's end."""
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     ended = told = 0
 
@@ -187,28 +183,26 @@ async def _run_reporting(
         nonlocal ended
         ended += 1
 
-    def heard() -> None:  # or the command is gone: then, too, it is over
-        loop.remove_reader(connection.fileno())
-        stop.set()
-
     def tell() -> None:
         nonlocal told
         with suppress(ConnectionError):  # the command gave up
             connection.send(ended - told)
         told = ended
 
-    async def report() -> None:
-        while True:
-            await asyncio.sleep(REPORT_S)
-            tell()
+    async def attend() -> None:
+        # Asked now and then: an event loop that watched the pipe would make it non-blocking, and
+        # a result is larger than what a pipe takes at once.
+        while not connection.poll():
+            await asyncio.sleep(_POLL_S)
+            if ended > told:
+                tell()
+        stop.set()  # the user's end; or the command is gone, and it is over, too
 
-    loop.add_reader(connection.fileno(), heard)
-    reporting = asyncio.create_task(report())
+    attending = asyncio.create_task(attend())
     try:
         return await run_share(assignment, origin=origin, stop=stop, count=count)
     finally:
-        reporting.cancel()
-        loop.remove_reader(connection.fileno())
+        attending.cancel()
         tell()
 
 

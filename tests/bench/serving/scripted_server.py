@@ -2,7 +2,8 @@
 
 Run as a program it prints its port. What it does is by the model that is asked for:
 
-- plain: the first token after --ttft, one each --itl; `bunches`: three tokens a chunk;
+- plain: the first token after --ttft, one each --itl; bunches: three tokens a chunk;
+- burst: all tokens at once, after --ttft;
 - early: half the tokens asked for; breaks: the connection is closed half way; fails: an error in
   the stream; busy: status 503; hangs: after the tokens the stream does not end;
 - strict: 400 that names ignore_eos, stream_options and token ids from 2560 on.
@@ -20,7 +21,7 @@ import time
 
 from aiohttp import web
 
-MODELS = ["plain", "bunches", "early", "breaks", "fails", "busy", "hangs", "strict"]
+MODELS = ["plain", "bunches", "burst", "early", "breaks", "fails", "busy", "hangs", "strict"]
 STRICT_FIELDS = ("ignore_eos", "stream_options")
 STRICT_VOCABULARY = 2560
 
@@ -107,7 +108,8 @@ class Scripted:
         total = asked // 2 if model in ("early", "breaks", "fails") else asked
         step = 3 if model == "bunches" else 1
         for number, first in enumerate(range(0, total, step)):
-            due = entry["received"] + self.ttft + number * self.itl
+            itl = 0.0 if model == "burst" else self.itl
+            due = entry["received"] + self.ttft + number * itl
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             text = "ab" * min(step, total - first)
             await self.write(response, self.chunk(body, text), entry)

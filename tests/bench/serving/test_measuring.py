@@ -4,12 +4,18 @@ Both take their times from the machine's one monotonic clock, so that a busy mac
 and medians are compared, so that a busy moment fails nothing.
 """
 
+import asyncio
 import statistics
+import time
 
+import msgspec
 import numpy as np
 import pytest
 
+from rose.bench.results import BenchError
 from rose.bench.serving.arrivals import ClosedLoop, OpenLoop
+from rose.bench.serving.health import saturation
+from rose.bench.serving.share import run_share
 from tests.bench.serving.loads import assignment, by_prompt, run, run_one
 
 CLOSE_S = 2e-3
@@ -42,6 +48,41 @@ def test_several_tokens_a_chunk(scripted):
     _, samples = run_one(assigned)
     assert {tuple(sample.token_counts) for sample in samples} == {(3, 3, 2)}
     assert {len(sample.token_times) for sample in samples} == {3}
+
+
+def test_results_larger_than_a_pipe_takes_at_once(scripted):
+    assigned = assignment(scripted.url, ClosedLoop(4), model="burst", requests=20, output="1500")
+    [result] = run(assigned)
+    assert len(msgspec.msgpack.encode(result)) > 250_000
+    assert {sample.output_tokens for _, sample in result.samples} == {1500}
+
+
+@pytest.mark.parametrize("load", [OpenLoop(40.0), ClosedLoop(1)], ids=["open", "closed"])
+def test_a_process_that_fails_is_told(load, capfd):
+    # No group to take a prefix from: the request cannot be made.
+    assigned = assignment("http://127.0.0.1:9", load, requests=2, prefix_tokens=1, prefix_groups=0)
+    with pytest.raises(BenchError, match=r"worker process .* exit status 1"):
+        run(assigned)
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+async def test_a_generator_that_is_held_up_says_so(scripted):
+    async def hold_up() -> None:
+        while True:
+            time.sleep(0.02)  # what must be noticed
+            await asyncio.sleep(0.01)
+
+    held = asyncio.create_task(hold_up())
+    result = await run_share(
+        assignment(scripted.url, OpenLoop(40.0), requests=20),
+        origin=time.monotonic(),
+        stop=asyncio.Event(),
+        count=lambda: None,
+    )
+    held.cancel()
+    reason = saturation(result.generator, [sample for _, sample in result.samples])
+    assert "requests were sent" in reason
+    assert "its event loop woke" in reason
 
 
 def test_what_is_due_while_the_server_stalls_waits_in_the_latencies(scripted):
