@@ -1,5 +1,7 @@
 """The charts of a report, drawn from points; chart_style says how they look."""
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -17,6 +19,13 @@ from rose.bench.serving.stats import summarize
 
 _STEPS = {1: 0, 2: 1, 4: 2, 8: 3}
 """Which colour a count of GPUs has; other counts share one."""
+
+_TICKS = (
+    (1.0, (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)),
+    (2.5, (1.0, 2.0, 5.0)),
+    (math.inf, (1.0,)),
+)
+"""Ticks in a decade of a logarithmic axis, by how many decades it has at most."""
 
 _OUR_LINES = ("-", "-.", ":")
 
@@ -50,7 +59,7 @@ def decode_chart(points: Sequence[Point], usd_per_gpu_hour: float) -> Chart:
         "Numbers at the points are sequences at once; lower right is better. "
         "The tables below hold the same figures."
     )
-    return Chart(f"decode-{model}-{context}", title, description, figure)
+    return Chart(f"decode-{_slug(model)}-{context}", title, description, figure)
 
 
 def speedup_chart(points: Sequence[Point]) -> Chart | None:
@@ -73,7 +82,7 @@ def speedup_chart(points: Sequence[Point]) -> Chart | None:
     axes.set_ylim(bottom=0)
     add_legend(figure, axes)
     description = f"{title}, over input length; above 1 is faster than published."
-    return Chart(f"speedup-{model}", title, description, figure)
+    return Chart(f"speedup-{_slug(model)}", title, description, figure)
 
 
 def roofline_chart(points: Sequence[Point], rates: Rates) -> Chart | None:
@@ -107,13 +116,13 @@ def roofline_chart(points: Sequence[Point], rates: Rates) -> Chart | None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
-        _log_ticks(axis, "{:g}", steps=(1.0,))
+        _log_ticks(axis, "{:g}")
     add_legend(figure, axes)
     description = (
         f"{title}: TFLOP/s reached over FLOP per byte, below the ceiling of "
         f"{rates.read / 1e12:.2f} TB/s and {rates.matmul / 1e12:.0f} TFLOP/s."
     )
-    return Chart(f"roofline-{model}", title, description, figure)
+    return Chart(f"roofline-{_slug(model)}", title, description, figure)
 
 
 def serve_charts(cells: Sequence[ServeCell], name: str) -> list[Chart]:
@@ -140,6 +149,11 @@ def serve_charts(cells: Sequence[ServeCell], name: str) -> list[Chart]:
         description = f"{title}: 50th, 90th and 99th percentile at each load."
         charts.append(Chart(f"serve-{name}-{short.lower()}", title, description, figure))
     return charts
+
+
+def _slug(name: str) -> str:
+    """A model's name as part of the name of a file and of an id."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)
 
 
 def _load(cell: ServeCell) -> str:
@@ -187,7 +201,11 @@ def _color(point: Point) -> int:
     return _STEPS.get(point.sharding.gpus, 4)
 
 
-def _log_ticks(axis: Axis, form: str, steps: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+def _log_ticks(axis: Axis, form: str) -> None:
+    """Plain numbers; the fewer decades there are, the more ticks has each."""
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    steps = next(steps for limit, steps in _TICKS if decades <= limit)
     axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda value, _: form.format(value)))
     axis.set_minor_formatter(NullFormatter())

@@ -18,6 +18,7 @@ from rose.bench.workload_model import (
     Workload,
     where_to_measure,
 )
+from rose.models.builtin import SERVED_NAMES
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,8 +159,7 @@ def _gap(
     options: Iterable[PrefillOption | DecodeOption],
 ) -> str:
     why = ", ".join(f"{o.sharding.name} {o.rejected}" for o in options) or "no cells"
+    names = {served: short for short, served in SERVED_NAMES.items()}
+    command = f"rose bench {phase} {names.get(cells.model, cells.model)}"
     sizes = where_to_measure(phase, workload)
-    return (
-        f"{phase} ({why}): measure `rose bench {phase} {cells.model} {sizes} --out FILE` "
-        "and give that file too"
-    )
+    return f"{phase} ({why}): measure `{command} {sizes} --out FILE` and give that file too"

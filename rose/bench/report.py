@@ -87,7 +87,7 @@ def warnings(results: Sequence[Result]) -> list[str]:
         )
     theirs = published.prefill_source().gpu
     others = [name for name in machines if theirs.rpartition(" ")[2] not in name]
-    if others:
+    if others and any(not point.samples for point in collect(results)):
         found.append(
             f"The published table and the peers ran on {theirs}; these results are of "
             f"{'; '.join(others)}. Ratios to them compare machines too."
@@ -140,7 +140,9 @@ def _prefill(results: Sequence[Result], points: Sequence[Point], usd: float) -> 
         if chart is not None:
             charts.append(chart)
     source = published.prefill_source()
-    text = f"Medians. Published: {source.text} ({source.date})."
+    text = "Medians."
+    if any(not point.samples for group in groups.values() for point in group):
+        text += f" Published: {source.text} ({source.date})."
     if rates is not None:
         text += f" Ceiling: {rates.source}."
     return Section("Prefill", text, charts, tables)
@@ -154,11 +156,12 @@ def _decode(results: Sequence[Result], points: Sequence[Point], usd: float) -> S
         charts.append(decode_chart(group, usd))
         tables += decode_tables(group, usd, rates)
     source = published.peer_source()
-    text = (
-        f"Medians. Peers: {source.text} ({source.date}); charts show of each count of GPUs the "
-        "peer with the most cells. Numbers at points are sequences at once; lower right is better. "
-        "The published decode charts came without numbers."
-    )
+    text = "Medians. Numbers at points are sequences at once; lower right is better."
+    if any(not point.samples for group in groups.values() for point in group):
+        text += (
+            f" Peers: {source.text} ({source.date}); charts show of each count of GPUs the peer "
+            "with the most cells. The published decode charts came without numbers."
+        )
     return Section("Decode", text, charts, tables)
 
 

@@ -93,7 +93,7 @@ class _Grid:
 
         def share(point: Point) -> str:
             least = ceiling(point, rates)
-            return f"{least / point.seconds:.0%}" if least else NONE
+            return f"{significant(100 * least / point.seconds, 2)}%" if least else NONE
 
         return [
             ("speed over published", over("published")),
@@ -170,8 +170,9 @@ def roofline_table(result: Result) -> Table:
 def _rate(cell: RooflineCell, taken: float) -> str:
     if cell.unit == "call":
         return NONE
-    factor, unit = {"B": (1e12, "TB/s"), "FLOP": (1e12, "TFLOP/s")}[cell.unit]
-    return f"{significant(cell.amount / taken / factor)} {unit}"
+    rate = cell.amount / taken
+    factor, prefix = (1e12, "T") if rate >= 1e12 else (1e9, "G")
+    return f"{significant(rate / factor)} {prefix}{cell.unit}/s"
 
 
 def serve_table(cells: Sequence[ServeCell], usd: float) -> Table:

@@ -154,11 +154,12 @@ def _key(point: Point) -> object:
 
 def _name(result: Result, cell: EngineCell, results: Sequence[Result]) -> str:
     """Engine and quantization; commit and machine where the results differ in them."""
-    same = [other for other in results if other.software.engine == result.software.engine]
+    measured = [other for other in results if any(isinstance(c, EngineCell) for c in other.cells)]
+    same = [other for other in measured if other.software.engine == result.software.engine]
     parts = [result.software.engine, cell.quantization]
     if len({other.software.commit for other in same}) > 1:
         parts.append((result.software.commit or "no commit")[:8])
-    if len({where(other) for other in results}) > 1:
+    if len({where(other) for other in measured}) > 1:
         parts.append(where(result))
     return ", ".join(parts)
 
