@@ -1,6 +1,8 @@
 """The published table and the peers' numbers that ship with Rose."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rose.bench.published import (
     find_peer,
@@ -14,8 +16,8 @@ from rose.bench.published import (
 )
 from rose.bench.results import BenchError, Sharding, usd_per_million_tokens
 
-CENT = 0.001
-"""The published costs have three decimals."""
+PRINTED = 0.001
+"""The published costs have three decimals, and so have the seconds."""
 
 
 @pytest.mark.parametrize(
@@ -26,11 +28,10 @@ def test_a_published_cost_is_seconds_times_gpus_times_price(cell):
     cost = usd_per_million_tokens(
         cell.seconds, cell.tokens, gpus=cell.sharding.gpus, usd_per_gpu_hour=price
     )
-    # The seconds are rounded too, by up to half a millisecond.
     slack = usd_per_million_tokens(
-        CENT / 2, cell.tokens, gpus=cell.sharding.gpus, usd_per_gpu_hour=price
+        PRINTED / 2, cell.tokens, gpus=cell.sharding.gpus, usd_per_gpu_hour=price
     )
-    assert cost == pytest.approx(cell.usd_per_million, abs=CENT / 2 + slack)
+    assert cost == pytest.approx(cell.usd_per_million, abs=PRINTED / 2 + slack)
 
 
 def test_the_table_is_whole():
@@ -69,6 +70,12 @@ def test_plain_names():
 @pytest.mark.parametrize("name", ["tp1", "tp2", "ep2tp2", "dp2", "dp2ep2", "dp2ep8tp4"])
 def test_shardings_by_name(name):
     assert Sharding.parse(name).name == name
+
+
+@given(tp=st.integers(1, 64), ep=st.integers(1, 64), dp=st.integers(1, 64))
+def test_a_sharding_is_its_name(tp, ep, dp):
+    sharding = Sharding(tp=tp, ep=ep, dp=dp)
+    assert Sharding.parse(sharding.name) == sharding
 
 
 @pytest.mark.parametrize("name", ["", "tp", "tp0", "tp1,tp2", "tp2tp2", "pp2", "tp2 ", "tp99999"])
