@@ -68,11 +68,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         itl: between two chunks of a stream, as a reader sees it.
         tpot: of each request, the mean time a token after the first chunk.
         e2e: from when a request was due to the end of its stream.
-        request_rate: requests served a second.
+        request_rate: requests a second whose answer ended while the load lasted. This and the other
+            rates count what began in the warm-up, too, and nothing of failed requests: what a
+            server owes when the load ends, it did not serve at that rate.
         input_rate: prompt tokens a second whose first token came while the load lasted.
-        output_rate: output tokens a second that came while the load lasted, those of requests that
-            began in the warm-up among them; those of failed requests are not.
-        goodput: requests a second that met the SLO; None: there is none.
+        output_rate: output tokens a second that came while the load lasted.
+        goodput: of `request_rate`, those that met the SLO; None: there is none.
         asked_tokens, output_tokens: of the requests served.
         bunched: part of the output tokens that came in a chunk with others.
         usd_per_million_output: all GPUs' price over the output tokens; None: unknown.
@@ -147,6 +148,8 @@ def summarize(cell: ServeCell, slo: Slo | None = None, usd_per_gpu_hour: float =
     failed = [s.error for s in cell.requests if s.error is not None and not s.warmup]
     kinds = Counter(map(error_kind, failed))
     interrupted = kinds.pop(INTERRUPTED, 0)
+    begin, end = _window(cell)
+    ended = [s for s in cell.requests if s.error is None and begin <= s.finished <= end]
     tokens_in, tokens_out = _tokens(cell)
     counts = [n for s in good for n in s.token_counts]
     output = sum(counts)
@@ -158,10 +161,10 @@ def summarize(cell: ServeCell, slo: Slo | None = None, usd_per_gpu_hour: float =
         itl=Spread.of(itls(good)),
         tpot=Spread.of(tpots(good)),
         e2e=Spread.of([s.finished - s.scheduled for s in good]),
-        request_rate=_rate(len(good), cell.duration),
+        request_rate=_rate(len(ended), cell.duration),
         input_rate=_rate(tokens_in, cell.duration),
         output_rate=_rate(tokens_out, cell.duration),
-        goodput=None if slo is None else _rate(sum(map(slo.meets, good)), cell.duration),
+        goodput=None if slo is None else _rate(sum(map(slo.meets, ended)), cell.duration),
         asked_tokens=sum(s.asked_tokens for s in good),
         output_tokens=output,
         bunched=sum(n for n in counts if n > 1) / output if output else 0.0,
@@ -172,8 +175,7 @@ def summarize(cell: ServeCell, slo: Slo | None = None, usd_per_gpu_hour: float =
 
 def _tokens(cell: ServeCell) -> tuple[int, int]:
     """Prompt tokens that were worked through, and output tokens that came, while it lasted."""
-    begin = min((s.scheduled for s in cell.requests if not s.warmup), default=0.0)
-    end = begin + cell.duration
+    begin, end = _window(cell)
     tokens_in = tokens_out = 0
     for sample in cell.requests:
         if sample.error not in (None, INTERRUPTED):  # nobody has use of a part of an answer
@@ -183,6 +185,13 @@ def _tokens(cell: ServeCell) -> tuple[int, int]:
         pairs = zip(sample.token_times, sample.token_counts, strict=True)
         tokens_out += sum(count for at, count in pairs if begin <= at <= end)
     return tokens_in, tokens_out
+
+
+def _window(cell: ServeCell) -> tuple[float, float]:
+    """From when to when the load lasted."""
+    begin = min((s.scheduled for s in cell.requests if not s.warmup), default=0.0)
+    # A little more, so that rounding loses nothing of what ended last.
+    return begin, begin + cell.duration * (1 + 1e-9)
 
 
 def _rate(amount: int, seconds: float) -> float:

@@ -31,7 +31,7 @@ def render(cell: ServeCell, summary: Summary, slo: Slo | None) -> str:
 
 
 def _outcome(cell: ServeCell, summary: Summary) -> str:
-    parts = [f"{summary.requests} requests served in {cell.duration:.1f} s"]
+    parts = [f"{summary.requests} requests served, rates over {cell.duration:.1f} s"]
     parts += [f"{count} failed ({kind})" for kind, count in sorted(summary.errors.items())]
     if cell.interrupted:
         parts.append(f"interrupted, with {summary.interrupted} in flight")

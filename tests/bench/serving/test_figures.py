@@ -64,7 +64,15 @@ def test_rates_are_of_what_came_while_the_load_lasted():
     assert found.requests == 2
     assert found.output_rate == (2 + 2 + 1 + 1) / 2
     assert found.input_rate == 20 / 2
-    assert found.request_rate == 1.0
+    assert found.request_rate == 2 / 2  # the warm one and the whole one ended meanwhile
+
+
+def test_an_overloaded_server_is_not_credited_with_what_it_serves_later():
+    due = [sample(i / 4, 1.0 + i / 2, warmup=i == 0) for i in range(9)]  # one ends each 0.75 s
+    found = summarize(cell(*due, duration=2.0), Slo(ttft=1.6))
+    assert found.requests == 8
+    assert found.request_rate == 2 / 2.0  # at 1.0, 1.75; the third after 2.25
+    assert found.goodput == 2 / 2.0
 
 
 def test_goodput_and_errors():
@@ -144,7 +152,7 @@ def test_the_text_tells_what_spoils_the_figures():
     slo = Slo(ttft=0.2)
     text = render(made, summarize(made, slo), slo)
     for told in (
-        "1 requests served in 10.0 s, 1 failed (http 500), interrupted",
+        "1 requests served, rates over 10.0 s, 1 failed (http 500), interrupted",
         "TTFT     100.00    100.00",
         "0.10 requests/s with TTFT <= 200 ms",
         "$16666.667 per million tokens out",
