@@ -105,7 +105,8 @@ def stream(
         arrived: called after each placement with what it was given, as long as that is valid.
 
     Raises:
-        CheckpointError: a file cannot be read; the message names the tensor.
+        CheckpointError: a file cannot be read, or what it holds cannot be placed; the message names
+            the tensor.
     """
     buffers = _make_buffers(placements, device, streaming)
     with _Readers(placements, buffers, streaming.threads) as readers:
@@ -118,9 +119,10 @@ def stream(
             try:
                 placement.place(tensors)
                 arrived(placement, tensors)
-            except Exception as error:
-                error.add_note(f"while placing {', '.join(s.name for s in placement.sources)}")
-                raise
+            except ValueError as error:
+                # Numbers that a scheme cannot store.
+                names = ", ".join(source.name for source in placement.sources)
+                raise CheckpointError(f"{error} (tensor {names})") from error
             buffer.placed()
             readers.reuse(buffer)
 

@@ -31,7 +31,8 @@ def load_weights(
         streaming: how to read; None: what suits the model's device.
 
     Raises:
-        CheckpointError: a file cannot be read, or shrank; or a tensor holds NaN or infinity.
+        CheckpointError: a file cannot be read, or shrank; or a tensor holds NaN or infinity, or
+            what the scheme cannot store.
     """
     embedding = model.get_parameter("embed.weight")
     streaming = streaming or Streaming.for_device(embedding.device)

@@ -100,7 +100,9 @@ class Worker:
         source = None
         if config.load_format != "dummy":
             source = WeightSource(config.path, config.model)
-        with memory_for("the weights", "a smaller quantization or a larger device would do"):
+        # The kernels that will serve decide how weights are stored.
+        remedy = "a smaller quantization or a larger device would do"
+        with memory_for("the weights", remedy), self._kernels():
             self._model = GptOss(
                 config.model,
                 scheme=quant_scheme(config.quantization),
@@ -108,10 +110,10 @@ class Worker:
                 dtype=self._dtype,
                 device=self._device,
             )
-        if source is None:
-            load_dummy(self._model, config.seed)
-        else:
-            load_weights(self._model, source, config.model)
+            if source is None:
+                load_dummy(self._model, config.seed)
+            else:
+                load_weights(self._model, source, config.model)
         self._grammars = SlotGrammars(
             config.path / "tokenizer.json",
             vocab_size=config.model.vocab_size,
@@ -149,6 +151,8 @@ class Worker:
         config, scheduler = self._config, self._config.scheduler
         tokens = f"{scheduler.max_batched_tokens} tokens, {scheduler.max_num_seqs} of them sampled"
         remedy = "lower max_batched_tokens or max_num_seqs, or use a smaller quantization"
+        # The first step also compiles kernels, which may take a while.
+        note(f"Running a step of {tokens}, to measure what it takes")
         with memory_for(f"a step of {tokens}", remedy):
             peak = memory.peak(self._run_largest_step)
         buckets = decode_buckets(scheduler.max_num_seqs) if config.cuda_graphs else []
