@@ -47,7 +47,8 @@ class Recorder:
     """Collects cells; use it around the measuring.
 
     The file is whole at any time: what was measured survives ^C and even a killed process, and
-    stays marked partial unless the block ends without an error.
+    stays marked partial unless the block ends without an error. An older file of that name gives
+    way to the first cell, not before.
 
     Args:
         result: what `new_result` made.
@@ -79,7 +80,6 @@ class Recorder:
             save(self.result, self._path)
 
     def __enter__(self) -> Self:
-        self._save()
         return self
 
     def __exit__(
@@ -90,4 +90,4 @@ class Recorder:
     ) -> None:
         if error is None:
             self.result = msgspec.structs.replace(self.result, partial=False)
-        self._save()
+            self._save()

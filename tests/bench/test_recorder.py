@@ -36,8 +36,9 @@ def cell(batch=1, seconds=0.5):
 def test_the_file_holds_every_cell_as_it_comes_and_is_partial_until_the_end(tmp_path):
     path = tmp_path / "r.json"
     with Recorder(new_result(flags={"seed": "0"}, notes=["dummy weights"]), path) as recorder:
-        assert load(path).partial
+        assert not path.exists()
         recorder.add(cell())
+        assert load(path).partial
         assert load(path).cells == [cell()]
         recorder.skip(
             SkippedCell(
@@ -64,6 +65,17 @@ def test_an_interrupted_file_keeps_its_cells_and_is_marked(tmp_path, error):
         raise error
     assert load(path).partial
     assert load(path).cells == [cell(1)]
+
+
+def test_an_older_file_stays_until_there_is_something_better(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text("older")
+    with contextlib.suppress(RuntimeError), Recorder(new_result(flags={}), path):
+        raise RuntimeError("the engine did not start")
+    assert path.read_text() == "older"
+    with Recorder(new_result(flags={}), path):
+        pass
+    assert not load(path).partial
 
 
 def test_what_is_no_result_file(tmp_path):
