@@ -155,9 +155,10 @@ class ModelRunner:
             return
         for i, sequence in enumerate(step.sequences):
             if self._observer.wants(sequence.sequence_id):
-                first, end = batch.query_start[i], batch.query_start[i + 1]
-                logits = self._model.logits(hidden[first:end])
-                self._observer.observe(sequence.sequence_id, sequence.start, logits)
+                rows = hidden[batch.query_start[i] : batch.query_start[i + 1]]
+                for first in range(0, sequence.num_tokens, LOGITS_TILE):
+                    logits = self._model.logits(rows[first : first + LOGITS_TILE])
+                    self._observer.observe(sequence.sequence_id, sequence.start + first, logits)
 
     def _logprobs(
         self, step: SchedulerOutput, forward: _Forward, tokens: Tensor

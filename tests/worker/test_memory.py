@@ -8,12 +8,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rose.config import FULL, SLIDING, ConfigError, EngineConfig, ModelConfig, SchedulerConfig
+from rose.config import (
+    FULL,
+    SLIDING,
+    CacheConfig,
+    ConfigError,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+)
 from rose.core.mapping import ParallelMapping
+from rose.core.step import NewSequence, SchedulerOutput
 from rose.engine.start import resolve_cache
 from rose.models.gpt_oss import GptOss
 from rose.models.layouts import ExpertStorage, expected_tensors
 from rose.options import EngineOptions
+from rose.protocol import SamplingParams
 from rose.quant import quant_scheme
 from rose.worker.largest_step import largest_step, longest_sequence, scratch_cache
 from rose.worker.memory import (
@@ -286,3 +296,26 @@ class TestWorker:
 
         worker = Worker(options(tmp_path), ParallelMapping(), Observer(), FakeMemory(10 * GB))
         worker.kv_bytes()
+
+    def test_the_logits_that_an_observer_sees_exist_tile_by_tile(self, tmp_path):
+        """All at once, those of a chunk of 8192 would take 6.6 GB with a real vocabulary."""
+
+        class Observer:
+            def __init__(self):
+                self.seen = []
+
+            def wants(self, sequence_id):
+                return True
+
+            def observe(self, sequence_id, start, logits):
+                self.seen.append((start, len(logits)))
+
+        config = options(tmp_path, max_batched_tokens=700, max_num_seqs=1)
+        observer = Observer()
+        worker = Worker(config, ParallelMapping(), observer)
+        worker.allocate(CacheConfig(block_size=4, num_blocks=(200, 200), window=6), 720)
+        [row] = largest_step(dataclasses.replace(config, max_model_len=700)).sequences
+        new = NewSequence(0, 0, [1] * 700, 700, SamplingParams(), 0, ())
+        row.new_blocks = (tuple(range(175)),) * 2
+        worker.run(SchedulerOutput(0, [new], [row], 700)).result()
+        assert observer.seen == [(0, 256), (256, 256), (512, 188)]
