@@ -19,7 +19,7 @@ _RESULTS = click.argument(
 @click.option("--output-tokens", type=int, required=True, help="Of each answer.")
 @click.option("--rate", type=float, required=True, help="Requests a second.")
 @click.option("--slo-ttft-s", type=float, help="The latest first token, in seconds.")
-@click.option("--slo-tokens-per-s", type=float, help="The slowest stream, tokens/s/user.")
+@click.option("--slo-tokens-per-s", type=float, help="Of a stream in a full batch, on average.")
 @click.option(
     "--ttft-quantile",
     type=float,

@@ -27,7 +27,7 @@ def _question(plan: Plan) -> str:
         share = f"{plan.limits.ttft_quantile:.0%}"
         promises.append(f"first token within {load.slo_ttft_s:g} s for {share}")
     if load.slo_tokens_per_s is not None:
-        promises.append(f"at least {load.slo_tokens_per_s:g} tokens/s/user")
+        promises.append(f"{load.slo_tokens_per_s:g} tokens/s/user on average in a full batch")
     cached = f", {load.cached_tokens} of them cached" if load.cached_tokens else ""
     return (
         f"{plan.model} ({plan.quantization}, {plan.engine}) on {'; '.join(plan.machines)}, "

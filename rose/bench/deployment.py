@@ -79,7 +79,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         prefill_wait_s, slot_wait_s: waits for a prefill replica and for a place in a batch, at the
             quantile asked for.
         ttft_s: seconds to the first token at that quantile, the sum of the three.
-        tokens_per_s_per_user: of a stream in a full batch.
+        tokens_per_s_per_user: of a stream in a full batch, on average.
         prefill_utilisation, decode_utilisation: busy shares of replicas, of places in batches.
         usd_per_million_input, usd_per_million_output: what is paid, idle time included.
         tokens_per_s_per_gpu: output tokens.
@@ -164,9 +164,9 @@ class _Search:
         self.prefill_s, self.step_s = prefill.seconds, decode.step_s
         self.servers = prefill.sharding.dp  # each data-parallel replica prefills a prompt
         self.stream_s = workload.decode_steps * self.step_s
-        # Replicas that would be busy all the time.
+        # Replicas that would be busy, or full, all the time.
         self.prefill_load = workload.rate * self.prefill_s / self.servers
-        self.decode_load = workload.rate * self.stream_s / decode.batch
+        self.stream_load = workload.rate * self.stream_s / decode.batch
 
     def disaggregated(self) -> Deployment | None:
         """The fewest GPUs; None: the first token is late with however many.
@@ -174,19 +174,19 @@ class _Search:
         More decode replicas than needed can pay: less wait for a place leaves more for prefill.
         """
         found: Deployment | None = None
-        decoders = _whole(self.decode_load / self.limits.max_utilisation)
+        held_s = self.prefill_s + self.stream_s  # a prompt has its place before it is computed
+        load = self.workload.rate * held_s / self.decode.batch
+        decoders = _whole(load / self.limits.max_utilisation)
         while True:
-            slot_wait = self._wait(
-                decoders * self.decode.batch, self.stream_s, self.decode_load / decoders
-            )
-            one = self._with_prefillers(decoders, slot_wait)
+            slot_wait = self._wait(decoders * self.decode.batch, held_s, load / decoders)
+            one = self._with_prefillers(decoders, slot_wait, load / decoders)
             if one is not None:
                 found = min(found or one, one, key=_preference)
             if slot_wait == 0:
                 return found
             decoders += 1
 
-    def _with_prefillers(self, decoders: int, slot_wait: float) -> Deployment | None:
+    def _with_prefillers(self, decoders: int, slot_wait: float, places: float) -> Deployment | None:
         if not self._in_time(0.0, slot_wait):
             return None
         prefillers = _whole(self.prefill_load / self.limits.max_utilisation)
@@ -203,7 +203,7 @@ class _Search:
             replicas=(prefillers, decoders),
             waits=(wait, slot_wait),
             step_s=self.step_s,
-            utilisation=(utilisation, self.decode_load / decoders),
+            utilisation=(utilisation, places),
             gpus=prefill_gpus + decode_gpus,
             input_share=prefill_gpus / (prefill_gpus + decode_gpus),
         )
@@ -216,21 +216,26 @@ class _Search:
         """
         slowest = self.workload.slo_tokens_per_s or 0.0
         most_prefill = 1 - slowest * self.step_s
-        if most_prefill <= 0 or not self._in_time(0.0, 0.0):
+        if most_prefill <= 0 or not self._in_time(self.step_s, 0.0):
             return None
-        load = self.prefill_load + self.decode_load
+        load = self.prefill_load + self.stream_load
         replicas = max(
             _whole(load / self.limits.max_utilisation), _whole(self.prefill_load / most_prefill)
         )
         while True:
             phi = self.prefill_load / replicas
             step_s = self.step_s / (1 - phi)
-            wait = self._wait(replicas * self.servers, self.prefill_s, phi)
-            places = self.decode_load / replicas / (1 - phi)
-            slot_wait = self._wait(
-                replicas * self.decode.batch, self.workload.decode_steps * step_s, places
-            )
-            if self._in_time(wait, slot_wait):
+            held_s = self.prefill_s + self.workload.decode_steps * step_s
+            slots = replicas * self.decode.batch
+            places = self.workload.rate * held_s / slots
+            # A burst of prefills also delays who would leave: the variance of those in the batch
+            # is 1 / (1 - phi)^2 times that of independent streams (a delay busy period), so as many
+            # fewer places count (Hayward's equivalence of peaked traffic).
+            equivalent = max(1.0, slots * (1 - phi) ** 2)
+            # A prompt also waits for the step that runs.
+            wait = self.step_s + self._wait(replicas * self.servers, self.prefill_s, phi)
+            slot_wait = self._wait(equivalent, held_s, places)
+            if places <= self.limits.max_utilisation and self._in_time(wait, slot_wait):
                 break
             replicas += 1
         return self._deployment(
@@ -243,7 +248,7 @@ class _Search:
             input_share=self.prefill_load / load,
         )
 
-    def _wait(self, servers: int, service_s: float, utilisation: float) -> float:
+    def _wait(self, servers: float, service_s: float, utilisation: float) -> float:
         return wait_quantile(servers, service_s, utilisation, self.limits.ttft_quantile)
 
     def _in_time(self, prefill_wait: float, slot_wait: float) -> bool:

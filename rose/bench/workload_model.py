@@ -24,7 +24,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         rate: requests a second.
         cached_fraction: of the prompt that a prefix cache already holds, 0 to below 1.
         slo_ttft_s: the latest first token, seconds; None: not promised.
-        slo_tokens_per_s: the slowest stream, tokens/s/user; None: not promised.
+        slo_tokens_per_s: of a stream in a full batch, on average; None: not promised.
 
     Raises:
         BenchError: a field is out of range.

@@ -43,13 +43,15 @@ def simulate(servers, utilisation, *, requests=60_000, seed=0):
     return sorted(waits)
 
 
-@pytest.mark.parametrize(("servers", "utilisation"), [(1, 0.5), (1, 0.85), (4, 0.85), (30, 0.9)])
+@pytest.mark.parametrize(
+    ("servers", "utilisation"), [(1, 0.2), (1, 0.5), (1, 0.85), (4, 0.5), (4, 0.85), (30, 0.9)]
+)
 def test_the_wait_is_that_of_a_simulated_queue(servers, utilisation):
     waits = simulate(servers, utilisation)
     found = wait_quantile(servers, 1, utilisation, 0.95)
     simulated = waits[int(0.95 * len(waits))]
-    # On the slow side, by at most a quarter of a service time and 20%.
-    assert simulated - 0.06 <= found <= simulated * 1.2 + 0.25
+    # On the slow side, most so where there is little wait at all.
+    assert simulated - 0.02 <= found <= simulated * (1.5 if utilisation < 0.8 else 1.15) + 0.25
     delayed = sum(wait > 0 for wait in waits) / len(waits)
     assert delay_probability(servers, utilisation) == pytest.approx(delayed, abs=0.12)
 
@@ -146,16 +148,17 @@ def cheapest(cells, workload, usd=3.6, **limits):
 def test_a_disaggregated_deployment_by_hand():
     found = cheapest(small(), load(rate=3.0))
     one = next(one for one in found.deployments if one.kind == "disaggregated")
-    # Prefill: 3/s x 0.5 s = 1.5 busy replicas: 2. Decode: 3/s x 100 steps x 20 ms / 4 = 1.5: 2.
-    assert (one.prefill_replicas, one.decode_replicas, one.batch) == (2, 2, 4)
+    # Prefill: 3/s x 0.5 s = 1.5 busy replicas: 2. Decode: 3/s x (0.5 s + 100 steps x 20 ms) / 4
+    # places = 1.875 full replicas: 3, since two would be 94% full.
+    assert (one.prefill_replicas, one.decode_replicas, one.batch) == (2, 3, 4)
     assert one.prefill_utilisation == pytest.approx(0.75)
-    assert one.decode_utilisation == pytest.approx(0.75)
+    assert one.decode_utilisation == pytest.approx(0.625)
     assert one.tokens_per_s_per_user == pytest.approx(50)
-    assert one.usd_per_hour == pytest.approx(4 * 3.6)
-    assert one.usd_per_request == pytest.approx(4 * 1e-3 / 3)
+    assert one.usd_per_hour == pytest.approx(5 * 3.6)
+    assert one.usd_per_request == pytest.approx(5 * 1e-3 / 3)
     assert one.usd_per_million_input == pytest.approx(2e-3 / 3 / 1000 * 1e6)
-    assert one.usd_per_million_output == pytest.approx(2e-3 / 3 / 101 * 1e6)
-    assert one.tokens_per_s_per_gpu == pytest.approx(3 * 101 / 4)
+    assert one.usd_per_million_output == pytest.approx(3e-3 / 3 / 101 * 1e6)
+    assert one.tokens_per_s_per_gpu == pytest.approx(3 * 101 / 5)
     assert one.ttft_s == pytest.approx(0.5 + wait_quantile(2, 0.5, 0.75, 0.95) + one.slot_wait_s)
 
 
@@ -194,14 +197,13 @@ def test_what_no_deployment_keeps_is_said_with_reasons():
     assert verdicts[1] is None
 
 
-def test_the_cheaper_sharding_wins_and_ties_go_to_the_earlier_token():
+def test_the_cheaper_sharding_wins():
     twice = [cell("prefill", 0.2, tokens=1000, sharding=TP2)]
     found = cheapest([*small(), *twice], load(rate=3.0))
     disaggregated = [one for one in found.deployments if one.kind == "disaggregated"]
-    # One TP2 replica (60% busy) costs what two of TP1 do, and is sooner.
-    assert disaggregated[0].prefill_sharding == TP2
-    assert disaggregated[0].gpus == disaggregated[1].gpus
-    assert disaggregated[0].ttft_s < disaggregated[1].ttft_s
+    # One TP2 replica (60% busy) costs what two of TP1 do, and needs fewer places.
+    assert [one.prefill_sharding for one in disaggregated] == [TP2, Sharding()]
+    assert [one.gpus for one in disaggregated] == [4, 5]
 
 
 @settings(max_examples=40, deadline=None)
@@ -224,13 +226,13 @@ def test_every_deployment_keeps_what_is_promised(rate, ttft, speed, cached):
     found = plan(cells, workload, usd_per_gpu_hour=3, limits=Limits())
     for one in found.deployments:
         assert one.prefill_utilisation <= 0.85 + 1e-6
-        assert one.decode_utilisation < 1
+        assert one.decode_utilisation <= 0.85 + 1e-6
         assert ttft is None or one.ttft_s <= ttft
         assert speed is None or one.tokens_per_s_per_user >= speed * (1 - 1e-9)
         paid = one.usd_per_million_input * 16_000 + one.usd_per_million_output * 500
         assert paid == pytest.approx(one.usd_per_request * 1e6)
-    gpus = [one.gpus for one in found.deployments]
-    assert gpus == sorted(gpus)
+    order = [(one.gpus, one.ttft_s) for one in found.deployments]
+    assert order == sorted(order)
 
 
 def test_published_costs_are_the_busy_cost_of_prefill():
