@@ -3,14 +3,13 @@
 import shlex
 import sys
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from rose.requirements import MissingPackageError
+from rose.requirements import require_load_generator
 
 if TYPE_CHECKING:
     from rose.bench.results import Result
@@ -98,7 +97,7 @@ def serve(**options: object) -> None:
     Any server with OpenAI's API will do. Latencies count from when a request was due, so that a
     stalled server cannot hide. ^C ends the load and keeps what was measured.
     """
-    _require_packages()
+    require_load_generator()
     from rose.bench.serving.settings import Settings
 
     _serve(Settings(**options))  # type: ignore[arg-type]  # click checked the types
@@ -148,12 +147,3 @@ def _new_result(settings: "Settings", engine: str, notes: list[str]) -> "Result"
     words = ["rose", *sys.argv[1:]]
     hidden = [word.replace(key, "***") for word in words] if key else words
     return msgspec.structs.replace(result, command=shlex.join(hidden))
-
-
-def _require_packages() -> None:
-    missing = [name for name in ("aiohttp", "numpy") if find_spec(name) is None]
-    if missing:
-        raise MissingPackageError(
-            f"{' and '.join(missing)} not installed, which rose bench serve needs: "
-            "pip install 'rose[bench]'"
-        )

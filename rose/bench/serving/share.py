@@ -135,8 +135,8 @@ async def _open_loop(
 class _Clock(threading.Thread):
     """Hands over each order when it is due.
 
-    A thread, since it wakes within some 0.1 ms, where an event loop's timers count whole
-    milliseconds; and since it makes the next request while it waits, beside the event loop.
+    A thread, since it wakes within 0.1 or 0.2 ms, where an event loop's timers count whole
+    milliseconds; and since it makes the next request before it waits, beside the event loop.
     """
 
     def __init__(

@@ -152,6 +152,20 @@ def test_it_runs_without_torch():
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_without_its_packages_it_says_what_to_install():
+    code = (
+        "import sys; sys.modules['aiohttp'] = None; sys.argv[1:] = ['bench', 'serve', 'http://a', "
+        "'--rate', '1']; from rose.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: aiohttp not installed, which rose bench serve needs: pip install 'rose[bench]'\n"
+    )
+
+
 def test_nano_behind_rose_serve(nano_url, tmp_path):
     out = tmp_path / "out.json"
     words = ["--rate", "8", "--requests", "8", "--warmup", "1", "--input", "uniform:5:60"]
