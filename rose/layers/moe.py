@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rose.kernels.routing import combine, route
-from rose.kernels.swiglu import swiglu
 from rose.quant.scheme import QuantScheme
 
 
@@ -72,9 +71,7 @@ class MoE(nn.Module):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map x [tokens, hidden_size] to the same shape and dtype, and add `residual` to it."""
         routing = route(self.router(x), self.experts_per_token)
-        rows = x.index_select(0, routing.token_of_row)
-        counts = routing.tokens_per_expert
-        gate_up = self.gate_up.grouped_linear(rows, self.gate_up_bias, counts)
-        hidden = swiglu(gate_up, self.swiglu_limit)
-        rows = self.down.grouped_linear(hidden, self.down_bias, counts)
+        rows = self.gate_up.expert_mlp(
+            self.down, x, routing, self.gate_up_bias, self.down_bias, self.swiglu_limit
+        )
         return combine(rows, routing, residual)

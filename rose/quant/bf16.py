@@ -1,11 +1,14 @@
 """Weights in the model's own dtype."""
 
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
+from rose.kernels.experts import experts_bf16
 from rose.kernels.gemm import linear
-from rose.kernels.grouped_gemm import grouped_linear
 from rose.kernels.quantize import dequantize_fp8_block, dequantize_mxfp4
+from rose.kernels.routing import Routing
 from rose.quant.checks import require_fp8, require_matrix, require_mxfp4
 from rose.quant.scheme import Index, QuantWeight
 
@@ -56,9 +59,17 @@ class Bf16Weight(QuantWeight):
         """See QuantWeight."""
         return linear(x, self.values, bias)
 
-    def grouped_linear(self, x: Tensor, bias: Tensor, tokens_per_expert: Tensor) -> Tensor:
+    def expert_mlp(
+        self,
+        down: Self,
+        x: Tensor,
+        routing: Routing,
+        gate_up_bias: Tensor,
+        down_bias: Tensor,
+        limit: float,
+    ) -> Tensor:
         """See QuantWeight."""
-        return grouped_linear(x, self.values, bias, tokens_per_expert)
+        return experts_bf16(x, routing, self.values, down.values, gate_up_bias, down_bias, limit)
 
 
 class Bf16Scheme:

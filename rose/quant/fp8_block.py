@@ -1,12 +1,14 @@
 """Weights in FP8 e4m3 with a power-of-two scale for each 128 x 128 block."""
 
 import itertools
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from rose.kernels.experts import experts_fp8
 from rose.kernels.gemm import linear_fp8
-from rose.kernels.grouped_gemm import grouped_linear_fp8
+from rose.kernels.matrices import Fp8Matrices
 from rose.kernels.quantize import (
     FP8_BLOCK,
     ceil_div,
@@ -14,6 +16,7 @@ from rose.kernels.quantize import (
     dequantize_mxfp4,
     quantize_fp8_block,
 )
+from rose.kernels.routing import Routing
 from rose.quant.checks import require_fp8, require_matrix, require_mxfp4
 from rose.quant.scheme import Index, QuantWeight
 
@@ -74,9 +77,23 @@ class Fp8BlockWeight(QuantWeight):
         """See QuantWeight."""
         return linear_fp8(x, self.values, self.scales, bias)
 
-    def grouped_linear(self, x: Tensor, bias: Tensor, tokens_per_expert: Tensor) -> Tensor:
+    def expert_mlp(
+        self,
+        down: Self,
+        x: Tensor,
+        routing: Routing,
+        gate_up_bias: Tensor,
+        down_bias: Tensor,
+        limit: float,
+    ) -> Tensor:
         """See QuantWeight."""
-        return grouped_linear_fp8(x, self.values, self.scales, bias, tokens_per_expert)
+        return experts_fp8(
+            x, routing, self.matrices(), down.matrices(), gate_up_bias, down_bias, limit
+        )
+
+    def matrices(self) -> Fp8Matrices:
+        """The storage as kernels take it."""
+        return Fp8Matrices(self.values, self.scales)
 
 
 class Fp8BlockScheme:

@@ -1,10 +1,12 @@
 """What a layer asks of a quantization: storage for weights, and products with them."""
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor, nn
+
+from rose.kernels.routing import Routing
 
 Index = tuple[int | slice, ...]
 """Which matrices of a batch: a number picks one along its dimension, a slice keeps a run of them.
@@ -65,16 +67,28 @@ class QuantWeight(nn.Module, ABC):
         """Map x [tokens, in_features] to x W^T + bias in x's dtype; batch ()."""
 
     @abstractmethod
-    def grouped_linear(self, x: Tensor, bias: Tensor, tokens_per_expert: Tensor) -> Tensor:
-        """The product of each expert with its own rows; batch (experts, parts).
+    def expert_mlp(
+        self,
+        down: Self,
+        x: Tensor,
+        routing: Routing,
+        gate_up_bias: Tensor,
+        down_bias: Tensor,
+        limit: float,
+    ) -> Tensor:
+        """Each token through its experts: gate and up (self), the activation, down.
 
         Args:
-            x: [rows, in_features], sorted by expert.
-            bias: [experts, parts * out_features], added in the accumulators (float32).
-            tokens_per_expert: int32 [experts], adding up to rows.
+            down: batch (experts, 1), [hidden, intermediate] each; self has batch (experts, 2),
+                [intermediate, hidden] each, gate then up.
+            x: [tokens, hidden].
+            routing: which expert computes which token, k experts a token.
+            gate_up_bias: x's dtype [experts, 2 * intermediate].
+            down_bias: x's dtype [experts, hidden].
+            limit: of the activation, see `swiglu.swiglu`.
 
         Returns:
-            [rows, parts * out_features] in x's dtype.
+            x's dtype [tokens * k, hidden], in the routing's order of rows.
         """
 
 

@@ -11,6 +11,8 @@ from rose.kernels.quantize import (
     quantize_fp8_block,
     quantize_mxfp4,
 )
+from rose.kernels.reference import sort_by_expert, swiglu
+from rose.kernels.routing import Routing
 from rose.quant import quant_scheme
 
 CPU = torch.device("cpu")
@@ -33,6 +35,13 @@ def rounded(name, value, dtype=torch.float32):
     if name == "fp8":
         return dequantize_fp8_block(*quantize_fp8_block(value))
     return dequantize_mxfp4(*quantize_mxfp4(value), torch.float32)
+
+
+def seen_by(name, x):
+    """Activations as a scheme's products see them."""
+    if name == "fp8":
+        return dequantize_fp8_activations(*quantize_fp8_activations(x))
+    return x
 
 
 def test_unknown_scheme():
@@ -108,24 +117,32 @@ def test_wrong_shapes_and_dtypes_are_refused(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_products_use_what_is_stored(name):
-    dense, experts = create(name), create(name, (2, 2), out=24)
-    dense.put((), random(OUT, IN))
+def test_dense_products_use_what_is_stored(name):
+    weight = create(name)
+    weight.put((), random(OUT, IN))
+    x = random(3, IN, seed=1)
+    wanted = seen_by(name, x) @ weight.dequantize(()).t()
+    torch.testing.assert_close(weight.linear(x, None), wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_experts_use_what_is_stored(name):
+    gate_up, down = create(name, (2, 2), out=32), create(name, (2, 1), out=IN, width=32)
     for expert in range(2):
         for part in range(2):
-            experts.put((expert, part), random(24, IN, seed=5 + 2 * expert + part))
-    x, bias = random(3, IN, seed=1), random(2, 48, seed=2)
-    seen = x
-    if name == "fp8":
-        seen = dequantize_fp8_activations(*quantize_fp8_activations(x))
-    torch.testing.assert_close(
-        dense.linear(x, None), seen @ dense.dequantize(()).t(), atol=1e-4, rtol=0
-    )
-    found = experts.grouped_linear(x, bias, torch.tensor([1, 2]))
-    for row, expert in enumerate((0, 1, 1)):
-        matrix = torch.cat([experts.dequantize((expert, part)) for part in range(2)])
-        wanted = matrix @ seen[row] + bias[expert]
-        torch.testing.assert_close(found[row], wanted, atol=1e-4, rtol=0)
+            gate_up.put((expert, part), random(32, IN, seed=5 + 2 * expert + part))
+        down.put((expert, 0), random(IN, 32, seed=9 + expert))
+    x, bias, down_bias = random(3, IN, seed=1), random(2, 64, seed=2), random(2, IN, seed=3)
+    chosen = torch.tensor([[1], [0], [1]])
+    routing = Routing(torch.ones(3, 1), *sort_by_expert(chosen, 2))
+    found = gate_up.expert_mlp(down, x, routing, bias, down_bias, 7.0)
+    for row, (token, expert) in enumerate(((1, 0), (0, 1), (2, 1))):
+        matrix = torch.cat([gate_up.dequantize((expert, part)) for part in range(2)])
+        sums = matrix @ seen_by(name, x)[token] + bias[expert]
+        hidden = seen_by(name, swiglu(sums[None], 7.0))
+        wanted = down.dequantize((expert, 0)) @ hidden[0] + down_bias[expert]
+        # In FP8 a sum on the border between two codes may go to the other one.
+        torch.testing.assert_close(found[row], wanted, atol=0.3 if name == "fp8" else 1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("std", [0.02, 1.5])

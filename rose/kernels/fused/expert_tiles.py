@@ -1,0 +1,172 @@
+"""What the experts' kernels share: which tile a program computes, the activation, the launch.
+
+A tile is `block_n` output columns of one expert by at most `block_m` of its rows. The grid follows
+from shapes alone: each expert may leave one tile ragged, so `rows // block_m + experts` slots hold
+whatever the router does, and a program that finds no tile in its slot leaves at once. Nothing is
+read back to the host, so the launch can be captured in a CUDA graph.
+
+Where tokens are few, weights are the left operand: output columns take the 64 or more rows that
+wgmma wants, and tokens its N dimension, of which 16 will do. Accumulators are [block_n, block_m].
+"""
+# mypy: disable-error-code="untyped-decorator"
+
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+
+from rose.kernels.fused.interpret import INTERPRETED, round_to
+from rose.kernels.quantize import ceil_div
+from rose.kernels.reference import SWIGLU_ALPHA
+
+_ALPHA = tl.constexpr(SWIGLU_ALPHA)
+_INTERPRETED = tl.constexpr(INTERPRETED)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a launch is cut.
+
+    Attributes:
+        block_m: rows a tile, at least 16.
+        block_n: output columns a tile, of each part.
+        group: slots of rows whose tiles run side by side, so that they share weights in L2.
+        warps: of a program.
+        stages: of the software pipeline along the inner dimension.
+    """
+
+    block_m: int
+    block_n: int
+    group: int
+    warps: int
+    stages: int
+
+    def programs(self, rows: int, experts: int, columns: int) -> int:
+        """Programs that cover `rows` rows over `experts` experts however they fall."""
+        slots = min(rows, rows // self.block_m + experts)
+        groups = ceil_div(slots, self.group)
+        return groups * self.group * ceil_div(columns, self.block_n)
+
+
+@dataclass(frozen=True, slots=True)
+class TilingTable:
+    """Tilings by how many rows an expert has on average.
+
+    Attributes:
+        steps: (rows an expert up to which it holds, tiling), ascending.
+        beyond: for more rows.
+    """
+
+    steps: tuple[tuple[int, Tiling], ...]
+    beyond: Tiling
+
+    def choose(self, rows: int, experts: int) -> Tiling:
+        """The tiling for `rows` rows in all."""
+        for most, tiling in self.steps:
+            if rows <= most * experts:
+                return tiling
+        return self.beyond
+
+
+@triton.jit
+def find_tile(
+    tokens_per_expert: tl.tensor,
+    first_row: tl.tensor,
+    experts: tl.constexpr,
+    experts_padded: tl.constexpr,
+    columns: tl.constexpr,
+    block_m: tl.constexpr,
+    block_n: tl.constexpr,
+    group: tl.constexpr,
+) -> tl.tensor:
+    """Find this program's tile.
+
+    Slots of rows ascend with the expert. In a group of them programs go over the slots first, then
+    over the columns.
+
+    Returns:
+        The expert, int64, `experts` or more if there is no tile for this program; the tile's first
+        row, int64; how many rows it has; its first column.
+    """
+    column_tiles: tl.constexpr = (columns + block_n - 1) // block_n
+    program = tl.program_id(0)
+    member = program % (group * column_tiles)
+    slot = program // (group * column_tiles) * group + member % group
+
+    index = tl.arange(0, experts_padded)
+    counts = tl.load(tokens_per_expert + index, mask=index < experts, other=0)
+    starts = tl.load(first_row + index, mask=index < experts, other=0)
+    tiles = (counts + block_m - 1) // block_m
+    ends = tl.cumsum(tiles, 0)
+    expert = tl.sum((ends <= slot).to(tl.int32), 0)
+    # Selections instead of loads that would wait for `expert`.
+    mine = index == expert
+    offset = (slot - tl.sum(tl.where(mine, ends - tiles, 0), 0)) * block_m
+    rows = tl.minimum(tl.sum(tl.where(mine, counts, 0), 0) - offset, block_m)
+    start = tl.sum(tl.where(mine, starts, 0), 0).to(tl.int64) + offset
+    return expert.to(tl.int64), start, rows, member // group * block_n
+
+
+@triton.jit
+def source_rows(
+    token_of_row: tl.tensor,
+    start: tl.tensor,
+    row: tl.tensor,
+    rows: tl.tensor,
+    gathered: tl.constexpr,
+) -> tl.tensor:
+    """Which rows of the input a tile reads, int64: its tokens' if gathered, else its own.
+
+    Places beyond the tile's rows read its last row, so that loads need no mask.
+    """
+    source = start + tl.minimum(row, rows - 1)
+    if gathered:
+        source = tl.load(token_of_row + source).to(tl.int64)
+    return source
+
+
+@triton.jit
+def bias_tile(
+    bias: tl.tensor, column: tl.tensor, columns: tl.constexpr, block_m: tl.constexpr
+) -> tl.tensor:
+    """The accumulators' start: float32 [block_n, block_m] from the bias of one expert's part."""
+    wide = tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)
+    return tl.broadcast_to(wide[:, None], (column.shape[0], block_m))
+
+
+@triton.jit
+def multiply(weight: tl.tensor, x: tl.tensor, total: tl.tensor) -> tl.tensor:
+    """Accumulate weight @ x; the interpreter cannot multiply bfloat16 operands."""
+    if _INTERPRETED:
+        return tl.dot(weight.to(tl.float32), x.to(tl.float32), total)
+    return tl.dot(weight, x, total)
+
+
+@triton.jit
+def clamped_swiglu(gate: tl.tensor, up: tl.tensor, limit: tl.tensor) -> tl.tensor:
+    """gpt-oss's activation of float32 sums, with the reference's two roundings to bfloat16.
+
+    Returns:
+        bfloat16, of the operands' shape.
+    """
+    keep_nan: tl.constexpr = tl.PropagateNan.ALL
+    gate = round_to(gate, tl.bfloat16).to(tl.float32)
+    up = round_to(up, tl.bfloat16).to(tl.float32)
+    gate = tl.minimum(gate, limit, propagate_nan=keep_nan)
+    up = tl.minimum(tl.maximum(up, -limit, propagate_nan=keep_nan), limit, propagate_nan=keep_nan)
+    return round_to(gate * tl.sigmoid(_ALPHA * gate) * (up + 1.0), tl.bfloat16)
+
+
+@triton.jit
+def store_tile(
+    out: tl.tensor,
+    tile: tl.tensor,
+    start: tl.tensor,
+    row: tl.tensor,
+    held: tl.tensor,
+    column: tl.tensor,
+    columns: tl.constexpr,
+) -> None:
+    """Write tile [block_m, block_n] to rows of out [rows, columns]."""
+    at = out + (start + row)[:, None] * columns + column[None, :]
+    tl.store(at, tile, mask=held[:, None] & (column < columns)[None, :])
