@@ -135,8 +135,10 @@ class Worker:
         if self._memory is not None:
             plan = self._measure(self._memory)
             chunk = config.scheduler.chunk_size
-            blocks = -(-chunk // config.block_size) + 1
-            plan.require_kv(blocks * sum(self.block_bytes(config.block_size)), chunk)
+            full, sliding = self.block_bytes(config.block_size)
+            blocks = -(-chunk // config.block_size)
+            windowed = scratch_cache(config).windowed_blocks(chunk)
+            plan.require_kv(blocks * full + windowed * sliding, chunk)
             return plan.kv
         longest = config.max_model_len or config.model.max_position_embeddings
         blocks = config.scheduler.max_num_seqs * (longest // config.block_size + 1)

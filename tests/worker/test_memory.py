@@ -280,6 +280,22 @@ class TestWorker:
         assert "of the device's 150.00 GB only 0.00 GB are left" in message
         assert "a step 1.00 GB" in message
 
+    def test_a_chunk_that_just_fits_makes_a_cache_that_holds_it(self, tmp_path):
+        config = options(tmp_path)
+        # Keys and values, 4 bytes each, 16 wide: one full layer and two sliding ones.
+        full, sliding = 4 * 128, 4 * 256
+        needed = 8 * full + ((30 + 6 - 3) // 4 + 2) * sliding
+        graphs = graph_bytes(config.model, [1, 2, 4, 5]) if config.cuda_graphs else 0
+        rest = graphs + MARGIN_BYTES + 1_500_000_000 + 4 * 5 * 61
+        worker = Worker(config, ParallelMapping(), None, FakeMemory(needed + rest))
+        assert worker.kv_bytes() == needed
+        cache, longest = resolve_cache(config, worker)
+        assert longest >= 30
+        assert cache.num_blocks[FULL] * full + cache.num_blocks[SLIDING] * sliding <= needed
+        worker = Worker(config, ParallelMapping(), None, FakeMemory(needed + rest - 1))
+        with pytest.raises(ConfigError, match="one chunk of 30 tokens"):
+            worker.kv_bytes()
+
     def test_a_step_that_does_not_fit_is_an_error_of_the_users_kind(self, tmp_path):
         class Full(FakeMemory):
             def peak(self, work):
