@@ -137,6 +137,10 @@ def keep_top_k_top_p(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     Returns:
         float32 [rows, vocabulary], -inf where a token was dropped.
     """
+    if use_triton("sampling", logits):
+        from rose.kernels.fused import top_k_top_p as fused
+
+        return fused.keep_top_k_top_p(logits, top_k, top_p)
     ordered, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
     rank = torch.arange(logits.shape[-1], device=logits.device)
     keep = (rank < top_k[:, None]) | (top_k[:, None] == 0)

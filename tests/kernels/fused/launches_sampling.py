@@ -18,3 +18,5 @@ def launches() -> None:
             positions = torch.empty(rows, dtype=torch.int64)
             temperature, min_p = torch.empty((2, rows), dtype=torch.float64)
             sampling.sample(logits, keys, positions, temperature, min_p)
+            top_k, top_p = torch.empty_like(token), torch.empty_like(min_p)
+            sampling.keep_top_k_top_p(logits, top_k, top_p)
