@@ -1,9 +1,11 @@
 """Fixtures shared by all tests."""
 
+import importlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ import torch
 if not torch.cuda.is_available():
     # Before the first kernel is imported: Triton decides by it when a kernel is defined.
     os.environ["TRITON_INTERPRET"] = "1"
+    if find_spec("triton"):
+        importlib.import_module("tests.triton_interpreter")
 
 ROOT = Path(__file__).resolve().parents[1]
 ORACLES = (ROOT.parent / "shared" / "oracle", ROOT / "build" / "oracle")

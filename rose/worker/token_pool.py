@@ -11,7 +11,7 @@ from rose.worker.upload import upload
 class TokenPool:
     """One row of token ids a slot: written on admission, extended by each sampled token.
 
-    One row more is for the padding of batches, whose one token is 0.
+    One row more, all zeros, is for the padding of batches.
 
     Attributes:
         stride: ids a row; position p of slot s is at flat index s * stride + p.
@@ -23,7 +23,7 @@ class TokenPool:
         # Not zeroed: rows are read only where they were written, and most pages never are.
         shape = (max_num_seqs + 1, self.stride)
         self._ids = torch.empty(shape, dtype=torch.int32, device=device)
-        self._ids[max_num_seqs, :2] = 0
+        self._ids[max_num_seqs] = 0
         self.padding_index = max_num_seqs * self.stride
         self._flat = self._ids.view(-1)
         self._device = device

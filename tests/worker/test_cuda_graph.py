@@ -6,10 +6,20 @@ What CUDA itself adds, tests/gpu checks.
 import pytest
 import torch
 
-from rose.config import ModelConfig
+from rose.config import CacheConfig, ModelConfig
+from rose.core.mapping import ParallelMapping
+from rose.core.step import NewSequence, ScheduledSequence, SchedulerOutput
+from rose.kernels.dispatch import Implementation, force
 from rose.llm import LLM
+from rose.models.gpt_oss import GptOss
+from rose.models.weights import load_dummy
 from rose.protocol import SamplingParams
+from rose.quant import quant_scheme
+from rose.worker.block_tables import BlockTables
 from rose.worker.cuda_graph import LARGEST_BUCKET, DecodeGraphs, decode_buckets
+from rose.worker.forward_batch import BatchBuilder
+from rose.worker.kv_cache import allocate_kv
+from rose.worker.token_pool import TokenPool
 
 MODEL = ModelConfig.from_dicts(
     {
@@ -100,6 +110,48 @@ def test_a_batch_beyond_the_largest_graph_runs_eagerly(oracle_dir):
         graphs = with_graphs(llm, [2])
         graphs.run = None  # a call would fail
         assert [r.token_ids for r in llm.generate(prompts, params)] == expected
+
+
+def test_several_tokens_a_sequence():
+    """Two sequences of three tokens each, beside what a plain batch makes of them.
+
+    Only fused kernels learn lengths from the device alone, so Triton's interpreter runs them.
+    """
+    torch.manual_seed(0)
+    width, device = 3, torch.device("cpu")
+    cache = CacheConfig(block_size=16, num_blocks=(12, 12), window=MODEL.sliding_window)
+    options = {"dtype": torch.float32, "device": device}
+    model = GptOss(MODEL, scheme=quant_scheme("bf16"), mapping=ParallelMapping(), **options)
+    load_dummy(model, 0)
+    kv = allocate_kv(MODEL, cache, torch.float32, device)
+    pool, tables = TokenPool(3, 40, device), BlockTables(cache, 3, 40, device)
+    builder = BatchBuilder(tables=tables, pool=pool, window=4, plan_launches=True, device=device)
+    parts = {"pool": pool, "tables": tables, "window": 4, "buckets": [1, 4], "width": width}
+    with torch.inference_mode():
+        with force(Implementation.TRITON):
+            graphs = DecodeGraphs(model=model, kv=kv, **parts, capture=replayed, device=device)
+        lengths = {0: 30, 2: 5}
+        for slot, length in lengths.items():
+            ids = torch.randint(0, 99, (length + width,)).tolist()
+            builder.admit(NewSequence(slot, slot, ids, len(ids), SamplingParams(), 0, ()))
+        blocks = {0: (0, 1, 2), 2: (5,)}
+        prompts = [
+            ScheduledSequence(s, s, 0, n, False, (blocks[s],) * 2) for s, n in lengths.items()
+        ]
+        step = SchedulerOutput(0, sequences=prompts)
+        builder.extend(step)
+        batch = builder.build(step)
+        model(batch.token_ids, batch.positions, batch.attention, kv)
+        verified = [ScheduledSequence(s, s, n, width, True, None) for s, n in lengths.items()]
+        step = SchedulerOutput(1, sequences=verified)
+        inputs, rows = builder.decode_inputs(step, 4, width)
+        with force(Implementation.TRITON):
+            _, logits = graphs.run(inputs)
+        batch = builder.build(step)
+        hidden = model(batch.token_ids, batch.positions, batch.attention, kv)
+        expected = model.logits(hidden)  # by the reference, which needs to know the lengths
+    assert rows.positions.tolist() == [33, 8]
+    torch.testing.assert_close(logits[: 2 * width], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("sequences", [1, 3, 8, 37, 64, 200, 256, 1000])
