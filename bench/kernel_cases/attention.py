@@ -52,6 +52,7 @@ def cases() -> Iterator[Case]:
     for tokens in (8192, 32768, 131072):
         yield from _implementations(f"prefill {tokens}", [(tokens, tokens)])
     yield from _implementations("prefill 8192 of 131072", [(8192, 131072)])
+    yield from _implementations("turn 100 of 32768", [(100, 32768)])
     for rows in (1, 8, 32, 128):
         yield from _implementations(f"decode {rows}x8192", [(1, 8192)] * rows)
     yield from _implementations("decode 1x131072", [(1, 131072)])

@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
+from rose.kernels.fused.attention_merge import MAX_SPLITS, Partial, merge
 from rose.kernels.fused.interpret import INTERPRETED, round_to
 from rose.kernels.fused.paged_tile import (
     FLOOR,
@@ -26,7 +27,7 @@ from rose.kernels.fused.paged_tile import (
     for_dot,
     slots_of_tile,
 )
-from rose.kernels.paged_kv import QUERY_TILE, AttentionBatch, LayerKV
+from rose.kernels.paged_kv import QUERY_TILE, AttentionBatch, KVGroupBatch, LayerKV
 
 
 @triton.jit
@@ -81,18 +82,21 @@ def _attend(
     return total, new_peak, mass, blocks
 
 
-@triton.jit(do_not_specialize=["table_stride", "window"])
+@triton.jit(do_not_specialize=["table_stride", "window", "splits"])
 def _attention_chunk_kernel(
     query,
     key,
     value,
     sinks,
     out,
+    partial_values,
+    partial_log_mass,
     tables,
     table_stride,
     query_start,
     kv_lens,
     tiles,
+    splits,
     scale,
     window,
     KV_HEADS: tl.constexpr,
@@ -102,11 +106,14 @@ def _attention_chunk_kernel(
     BLOCK_SIZE: tl.constexpr,
     QUERIES: tl.constexpr,
     TILE: tl.constexpr,
+    LEAST_TILES: tl.constexpr,
     WINDOWED: tl.constexpr,
+    WHOLE: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
     which = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
+    split = tl.program_id(2)
     sequence = tl.load(tiles + 2 * which)
     first = tl.load(tiles + 2 * which + 1)
     begin = tl.load(query_start + sequence)
@@ -121,43 +128,80 @@ def _attention_chunk_kernel(
     member = rows % GROUP_PAD
     real = (index < queries) & (member < GROUP)
     position = kv_len - queries + index
-    row = (begin + index).to(tl.int64) * (KV_HEADS * GROUP) + head * GROUP + member
+    query_head = head * GROUP + member
+    row = (begin + index).to(tl.int64) * (KV_HEADS * GROUP) + query_head
     offsets = row[:, None] * DIM + tl.arange(0, DIM)[None, :]
     q = for_dot(tl.load(query + offsets, mask=real[:, None], other=0.0), UPCAST)
-
-    # The sink is a score that is there from the start, with a value of 0.
-    sink = tl.load(sinks + head * GROUP + member, mask=real, other=0.0).to(tl.float32)
-    peak = tl.maximum(sink * LOG2_E, FLOOR)
-    mass = tl.full([QUERIES * GROUP_PAD], 1.0, tl.float32)
-    total = tl.zeros([QUERIES * GROUP_PAD, DIM], tl.float32)
 
     oldest = kv_len - queries + first
     high = tl.minimum(oldest + QUERIES, kv_len)
     low = 0
-    masked_from = (oldest + 1) // TILE * TILE
     if WINDOWED:
         low = tl.maximum(oldest - window + 1, 0)
-        masked_from = low // TILE * TILE
-    blocks = blocks_of_tile(table, masked_from if WINDOWED else 0, low, high, BLOCK_SIZE, TILE)
+    start = low // TILE
+    end = tl.cdiv(high, TILE)
+    tiles_of_split = tl.maximum(tl.cdiv(end - start, splits), LEAST_TILES)
+    start += split * tiles_of_split
+    end = tl.minimum(start + tiles_of_split, end)
+    # All queries see all keys of tiles before this one.
+    masked = start
+    if not WINDOWED:
+        masked = tl.minimum(tl.maximum((oldest + 1) // TILE, start), end)
+
+    peak = tl.full([QUERIES * GROUP_PAD], FLOOR, tl.float32)
+    mass = tl.zeros([QUERIES * GROUP_PAD], tl.float32)
+    if WHOLE:
+        # The sink is a score that is there from the start, with a value of 0.
+        sink = tl.load(sinks + query_head, mask=real, other=0.0).to(tl.float32)
+        peak = tl.maximum(sink * LOG2_E, FLOOR)
+        mass += 1.0
+    total = tl.zeros([QUERIES * GROUP_PAD, DIM], tl.float32)
+    blocks = blocks_of_tile(table, start * TILE, low, high, BLOCK_SIZE, TILE)
     state = (total, peak, mass, blocks)
     if not WINDOWED:
-        for start in tl.range(0, masked_from, TILE):
+        for tile in tl.range(start, masked):
             state = _attend(
-                start, state, q, key, value, table, position, low, high, window, scale,
+                tile * TILE, state, q, key, value, table, position, low, high, window, scale,
                 KV_HEADS, DIM, BLOCK_SIZE, TILE, False, False, UPCAST,
             )  # fmt: skip
-    for start in tl.range(masked_from, high, TILE):
+    for tile in tl.range(masked, end):
         state = _attend(
-            start, state, q, key, value, table, position, low, high, window, scale,
+            tile * TILE, state, q, key, value, table, position, low, high, window, scale,
             KV_HEADS, DIM, BLOCK_SIZE, TILE, True, WINDOWED, UPCAST,
         )  # fmt: skip
     total, peak, mass, blocks = state
-    result = round_to(total / mass[:, None], out.dtype.element_ty)
-    tl.store(out + offsets, result, mask=real[:, None])
+
+    if WHOLE:
+        result = round_to(total / mass[:, None], out.dtype.element_ty)
+        tl.store(out + offsets, result, mask=real[:, None])
+    else:
+        slot = which * QUERIES + rows // GROUP_PAD
+        part = (slot * (KV_HEADS * GROUP) + query_head) * splits + split
+        some = mass > 0
+        mass = tl.where(some, mass, 1.0)
+        log_mass = tl.where(some, peak + tl.math.log2(mass), -float("inf"))
+        tl.store(partial_log_mass + part, log_mass, mask=real)
+        # What a query has not seen here is not read by the merge either.
+        at = part[:, None] * DIM + tl.arange(0, DIM)[None, :]
+        tl.store(partial_values + at, total / mass[:, None], mask=(real & some)[:, None])
 
 
 CONFIG = TileConfig(keys=64, warps=8, stages=3)
 """64 KiB of shared memory and at most 128 registers a thread, so that two programs share an SM."""
+
+PROGRAMS = 2 * 132
+"""What an H200 runs at a time; a batch of fewer tiles than that is split by keys."""
+
+SPLIT_KEYS = 512
+"""The least keys of a split: fewer would cost more to merge than they save."""
+
+
+def split_count(tiles: int, kv_heads: int, where: KVGroupBatch, block_size: int) -> int:
+    """Into how many parts each tile's keys are cut: by shapes alone, 1 to MAX_SPLITS."""
+    if where.window is not None:
+        return 1
+    keys = where.block_tables.shape[1] * block_size
+    return max(1, min(PROGRAMS // (tiles * kv_heads), keys // SPLIT_KEYS, MAX_SPLITS))
 
 
 def attend(
@@ -169,6 +213,7 @@ def attend(
     scale: float,
     out: torch.Tensor,
     config: TileConfig = CONFIG,
+    splits: int | None = None,
 ) -> None:
     """Write the rows of `out` that belong to the plan's tiles; see `attention.paged_attention`.
 
@@ -181,24 +226,32 @@ def attend(
         scale: of the scores; positive.
         out: like query.
         config: chosen by benchmarks.
+        splits: of each tile's keys, at most MAX_SPLITS; None: `split_count` says.
     """
     plan, where = batch.plan, batch.groups[group]
     assert plan is not None
-    if not len(plan.tiles):
+    count = len(plan.tiles)
+    if not count:
         return
     _, block_size, kv_heads, dim = kv.key.shape
-    shared = query.shape[1] // kv_heads
-    _attention_chunk_kernel[(len(plan.tiles), kv_heads)](
+    heads = query.shape[1]
+    shared = heads // kv_heads
+    splits = splits or split_count(count, kv_heads, where, block_size)
+    partial = Partial.empty(count * QUERY_TILE, heads, splits, query)
+    _attention_chunk_kernel[(count, kv_heads, splits)](
         query,
         kv.key,
         kv.value,
         sinks,
         out,
+        partial.values,
+        partial.log_mass,
         where.block_tables,
         where.block_tables.stride(0),
         batch.query_start,
         batch.kv_len,
         plan.tiles,
+        splits,
         scale * LOG2_E.value,
         where.window or 0,
         KV_HEADS=kv_heads,
@@ -208,8 +261,12 @@ def attend(
         BLOCK_SIZE=block_size,
         QUERIES=QUERY_TILE,
         TILE=config.keys,
+        LEAST_TILES=max(1, SPLIT_KEYS // config.keys),
         WINDOWED=where.window is not None,
+        WHOLE=splits == 1,
         UPCAST=INTERPRETED,
         num_warps=config.warps,
         num_stages=config.stages,
     )
+    if splits > 1:
+        merge(partial, sinks, out, batch.query_start, plan.tiles)

@@ -20,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
+from rose.kernels.fused.attention_merge import MAX_SPLITS, Partial, merge
 from rose.kernels.fused.interpret import INTERPRETED, round_to
 from rose.kernels.fused.paged_tile import (
     FLOOR,
@@ -38,13 +39,8 @@ programs share an SM, with two tiles, 32 KiB, of each on their way."""
 PROGRAMS = 16 * 132
 """Wanted of a launch: some four rounds of an H200's SMs, so that unequal lengths even out."""
 
-MAX_SPLITS = 64
-
 SPLIT_KEYS = 128
 """The least keys of a split: fewer would cost more to merge than they save."""
-
-FEW_SPLITS = 8
-"""The merge is compiled for at most so many, and for MAX_SPLITS."""
 
 
 @triton.jit
@@ -99,7 +95,7 @@ def _attention_decode_kernel(
     value,
     sinks,
     out,
-    partial,
+    partial_values,
     partial_log_mass,
     tables,
     table_stride,
@@ -181,39 +177,7 @@ def _attention_decode_kernel(
         tl.store(partial_log_mass + part, log_mass, mask=real)
         # What a query has not seen here is not read by the merge either.
         result = total / mass[None, :]
-        tl.store(partial + part[None, :] * DIM + dims, result, mask=(real & some)[None, :])
-
-
-@triton.jit(do_not_specialize=["splits"])
-def _attention_merge_kernel(
-    partial,
-    partial_log_mass,
-    sinks,
-    out,
-    query_start,
-    sequences,
-    splits,
-    WIDTH: tl.constexpr,
-    DIM: tl.constexpr,
-    SPLITS: tl.constexpr,
-):
-    head = tl.program_id(0)
-    heads = tl.num_programs(0)
-    which = tl.program_id(1)
-    split = tl.arange(0, SPLITS)
-    dims = tl.arange(0, DIM)
-    part = (which.to(tl.int64) * heads + head) * splits + split
-    log_mass = tl.load(partial_log_mass + part, mask=split < splits, other=-float("inf"))
-    some = log_mass > -float("inf")
-    values = tl.load(partial + part[:, None] * DIM + dims[None, :], mask=some[:, None], other=0.0)
-    sink = tl.maximum(tl.load(sinks + head).to(tl.float32) * LOG2_E, FLOOR)
-    peak = tl.maximum(tl.max(log_mass, 0), sink)
-    share = tl.math.exp2(log_mass - peak)
-    mass = tl.sum(share, 0) + tl.math.exp2(sink - peak)
-    result = tl.sum(values * share[:, None], 0) / mass
-    row = tl.load(query_start + tl.load(sequences + which // WIDTH)) + which % WIDTH
-    result = round_to(result, out.dtype.element_ty)
-    tl.store(out + (row.to(tl.int64) * heads + head) * DIM + dims, result)
+        tl.store(partial_values + part[None, :] * DIM + dims, result, mask=(real & some)[None, :])
 
 
 def split_count(sequences: int, kv_heads: int, where: KVGroupBatch, block_size: int) -> int:
@@ -256,17 +220,15 @@ def attend(
     heads = query.shape[1]
     shared = heads // kv_heads
     splits = splits or split_count(count, kv_heads, where, block_size)
-    rows = 0 if splits == 1 else count * plan.width * heads
-    partial = torch.empty(rows * splits, dim, dtype=torch.float32, device=query.device)
-    log_mass = torch.empty(rows * splits, dtype=torch.float32, device=query.device)
+    partial = Partial.empty(count * plan.width, heads, splits, query)
     _attention_decode_kernel[(kv_heads, splits, count)](
         query,
         kv.key,
         kv.value,
         sinks,
         out,
-        partial,
-        log_mass,
+        partial.values,
+        partial.log_mass,
         where.block_tables,
         where.block_tables.stride(0),
         batch.query_start,
@@ -290,16 +252,4 @@ def attend(
         num_stages=config.stages,
     )
     if splits > 1:
-        _attention_merge_kernel[(heads, count * plan.width)](
-            partial,
-            log_mass,
-            sinks,
-            out,
-            batch.query_start,
-            plan.decode_sequences,
-            splits,
-            WIDTH=plan.width,
-            DIM=dim,
-            SPLITS=FEW_SPLITS if splits <= FEW_SPLITS else MAX_SPLITS,
-            num_warps=1 if splits <= FEW_SPLITS else 4,
-        )
+        merge(partial, sinks, out, batch.query_start, plan.decode_sequences)

@@ -39,5 +39,6 @@ def launches():
     launch(decode=256, context=1024)
     launch(decode=64, width=4)
     launch(prefill=8192)
+    launch(prefill=100, context=32768)
     launch(decode=64, prefill=16384, context=32768)
     launch(decode=1, prefill=8192, block_size=16)

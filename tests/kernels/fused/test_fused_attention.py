@@ -11,6 +11,7 @@ from rose.kernels.attention import paged_attention
 from rose.kernels.dispatch import Implementation, force
 from rose.kernels.fused import attention as fused
 from rose.kernels.fused import attention_chunk, attention_decode
+from rose.kernels.fused.attention_merge import FEW_SPLITS, MAX_SPLITS, Partial
 from rose.kernels.reference_attention import ATTENTION_TOLERANCE
 from tests.kernels.fused.attention_cases import AttentionCase
 
@@ -30,7 +31,10 @@ WINDOWS = [None, 1, 16, 63, 64, 65, 1000]
 
 @pytest.fixture
 def splits(request, monkeypatch):
-    monkeypatch.setattr(attention_decode, "split_count", lambda *_: request.param)
+    """Both kernels cut keys into so many parts, also where there are few keys."""
+    for kernel in (attention_chunk, attention_decode):
+        monkeypatch.setattr(kernel, "split_count", lambda *_: request.param)
+        monkeypatch.setattr(kernel, "SPLIT_KEYS", kernel.CONFIG.keys)
     return request.param
 
 
@@ -43,8 +47,8 @@ def test_batches(lens, window, device):
 @pytest.mark.parametrize("block_size", [16, 32, 64, 128, 256])
 @pytest.mark.parametrize("window", [None, 50])
 def test_block_sizes(block_size, window, device):
-    lens = [(1, 1), (1, 257), (20, 256), (5, 130), (1, 128)]
-    AttentionCase(lens, device, block_size=block_size, window=window).check()
+    lens = [(1, 1), (1, 257), (20, 256), (5, 130)]
+    AttentionCase(lens, device, block_size=block_size, window=window, kv_heads=1).check()
 
 
 @pytest.mark.parametrize("dim", [16, 32, 64, 128])
@@ -56,13 +60,12 @@ def test_head_layouts(heads, kv_heads, dim, device):
     case.check()
 
 
-@pytest.mark.parametrize("splits", [1, 2, 7, attention_decode.FEW_SPLITS + 1], indirect=True)
-@pytest.mark.parametrize("window", [None, 200])
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("splits", [2, 7, FEW_SPLITS + 1], indirect=True)
+@pytest.mark.parametrize(("window", "width"), [(None, 1), (None, 3), (200, 3)])
 def test_splits_do_not_show(splits, window, width, device):
     """Lengths for which all, some or one of the splits have keys; width 3: some for one query."""
-    lens = [(width, n) for n in (3, 65, 128, 130, 450)]
-    AttentionCase(lens, device, window=window, width=width).check()
+    lens = [(width, n) for n in (3, 65, 130, 450)] + [(20, 300)]
+    AttentionCase(lens, device, window=window, width=width, heads=2, kv_heads=1).check()
 
 
 @pytest.mark.parametrize("splits", [1, 2], indirect=True)
@@ -85,7 +88,7 @@ def test_queries_of_padding_that_see_no_key(splits, device):
 @pytest.mark.parametrize("window", [None, 70])
 def test_the_sink_takes_its_share_once(splits, window, device):
     """With scores of 0 and values of 1 the output is what the sink leaves: n / (n + e^sink)."""
-    lens = [(1, 1), (1, 64), (1, 600), (20, 100)]
+    lens = [(1, 1), (1, 64), (1, 600), (20, 300)]
     case = AttentionCase(lens, device, window=window)
     case.query.zero_()
     case.kv.value[case.kv.value.isfinite()] = 1
@@ -94,7 +97,7 @@ def test_the_sink_takes_its_share_once(splits, window, device):
     ).clamp(max=window or 600)[:, None]
     share = seen / (seen + case.sinks.double().exp())
     found = case.found().double()
-    assert (found - share[:, :, None]).abs().max() <= 2**-8
+    assert (found - share[:, :, None]).abs().max() <= ATTENTION_TOLERANCE.bfloat16
 
 
 @pytest.mark.parametrize("splits", [1, 3], indirect=True)
@@ -113,15 +116,19 @@ def test_sinks_in_bfloat16(device):
     case.check()
 
 
+@pytest.mark.parametrize("splits", [1, 3], indirect=True)
 @pytest.mark.parametrize("window", [None, 33])
-def test_every_row_is_written_and_every_run_is_the_same(window, device, monkeypatch):
-    case = AttentionCase([(1, 700), (33, 90), (1, 5)], device, window=window)
-    empty = torch.empty
+def test_every_row_is_written_and_every_run_is_the_same(splits, window, device, monkeypatch):
+    case = AttentionCase([(1, 300), (17, 200)], device, window=window)
+    empty = Partial.empty
 
-    def poisoned(*args, **kwargs):
-        return empty(*args, **kwargs).fill_(torch.nan)
+    def poisoned(*args):
+        partial = empty(*args)
+        partial.values.fill_(torch.nan)
+        partial.log_mass.fill_(torch.nan)
+        return partial
 
-    monkeypatch.setattr(attention_decode.torch, "empty", poisoned)
+    monkeypatch.setattr(Partial, "empty", poisoned)
     monkeypatch.setattr(fused.torch, "empty_like", lambda x: torch.full_like(x, torch.nan))
     first = case.check()
     assert torch.equal(case.found(), first)
@@ -140,20 +147,19 @@ def test_any_batch(lens, window, block_size, width, device):
 
 
 def test_splits_follow_from_shapes():
-    def count(sequences, keys, window=None):
-        where = replace(case.batch.groups[0], block_tables=table(keys), window=window)
-        return attention_decode.split_count(sequences, 8, where, 16)
-
-    def table(keys):
-        return torch.empty(1, keys // 16, dtype=torch.int32)
+    def count(kernel, programs, keys, window=None):
+        table = torch.empty(1, keys // 16, dtype=torch.int32)
+        where = replace(case.batch.groups[0], block_tables=table, window=window)
+        return kernel.split_count(programs, 8, where, 16)
 
     case = AttentionCase([(1, 1)], torch.device("cpu"))
-    assert count(1, 131072) == attention_decode.MAX_SPLITS
-    assert count(1, 64) == 1
-    assert count(1, 1024) == 8
-    assert count(1, 131072, window=128) == 1
-    assert 2 <= count(64, 131072) <= 8
-    assert count(4096, 131072) == 1
+    assert count(attention_decode, 1, 131072) == MAX_SPLITS
+    assert count(attention_decode, 1, 1024) == 8
+    assert count(attention_decode, 4096, 131072) == 1
+    for kernel in (attention_chunk, attention_decode):
+        assert count(kernel, 1, 64) == 1
+        assert count(kernel, 1, 131072, window=128) == 1
+        assert 1 < count(kernel, 16, 131072) < count(kernel, 1, 131072) <= MAX_SPLITS
 
 
 def test_what_cannot_be_served_is_an_error(device):
@@ -191,9 +197,10 @@ GPT_OSS = {"heads": 64, "kv_heads": 8, "dim": 64, "block_size": 128}
         [(1, 100 + 977 * i) for i in range(32)],
         [(4096, 4096), (1, 4000)],
         [(100, 131072), (1, 50000), (2048, 20000)],
+        [(100, 32768)],
         [(8192, 8192)],
     ],
-    ids=["131072 keys", "decode", "prompt", "end of a long prompt", "8192 tokens"],
+    ids=["131072 keys", "decode", "prompt", "end of a long prompt", "turn", "8192 tokens"],
 )
 def test_full_size(lens, window, device):
     case = AttentionCase(lens, device, window=window, **GPT_OSS)
