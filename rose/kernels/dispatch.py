@@ -49,6 +49,10 @@ def _installed(module: str) -> bool:
     return find_spec(module) is not None
 
 
+def _ragged(shape: Shape) -> bool:
+    return any(n < 16 or n & (n - 1) for n in (shape.head_dim, shape.block_size))
+
+
 TABLE = (
     # TMA reads whole pages of 128 keys.
     Rule(
@@ -60,6 +64,8 @@ TABLE = (
             and _installed("flash_attn_interface")
         ),
     ),
+    # Triton's products take powers of two from 16 on.
+    Rule("attention", Implementation.REFERENCE, _ragged),
     Rule("*", Implementation.TRITON, lambda shape: _installed("triton")),
     Rule("*", Implementation.REFERENCE, _any),
 )

@@ -1,0 +1,28 @@
+"""The table of implementations."""
+
+import pytest
+
+from rose.kernels import dispatch
+from rose.kernels.dispatch import TABLE, Implementation, Shape
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "block_size", "wanted"),
+    [
+        (64, 128, Implementation.FA3),
+        (64, 16, Implementation.TRITON),
+        (32, 128, Implementation.TRITON),
+        (16, 16, Implementation.TRITON),
+        (64, 24, Implementation.REFERENCE),
+        (64, 8, Implementation.REFERENCE),
+        (8, 16, Implementation.REFERENCE),
+        (80, 16, Implementation.REFERENCE),
+    ],
+)
+def test_who_serves_attention_where_everything_is_installed(
+    head_dim, block_size, wanted, monkeypatch
+):
+    monkeypatch.setattr(dispatch, "_installed", lambda _: True)
+    shape = Shape(head_dim=head_dim, block_size=block_size)
+    rules = (rule for rule in TABLE if rule.op in ("attention", "*") and rule.accepts(shape))
+    assert next(rules).implementation is wanted
