@@ -5,7 +5,9 @@ own colours in their place, so a chart follows the reader's light or dark theme.
 """
 
 import io
+import math
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,12 @@ _STYLE = {
     "lines.markersize": 5.0,
     "svg.hashsalt": "rose",  # the same chart has the same bytes
 }
+_TITLE_LETTERS = 60
+"""In a line of a title."""
+
+_LEGEND_HANDLE, _LEGEND_CHARACTER, _LEGEND_ROW = 0.7, 0.078, 0.18
+"""Inches of a legend: a line with its gaps, a letter, a row."""
+
 _LABEL_POINTS = 7.5
 """Size of a label at a point."""
 
@@ -73,18 +81,22 @@ def new_axes(title: str, x: str, y: str) -> tuple[Figure, Axes]:
     with style.context(_STYLE):
         figure = Figure(figsize=(6.4, 4.9), dpi=150, layout="constrained")
         axes = figure.subplots()
-        axes.set_title(title)
+        axes.set_title(textwrap.fill(title, _TITLE_LETTERS))
         axes.set_xlabel(x)
         axes.set_ylabel(y)
     return figure, axes
 
 
 def add_legend(figure: Figure, axes: Axes) -> None:
-    """Below the axes, where it covers nothing."""
+    """Below the axes, where it covers nothing; many curves make the chart taller."""
     handles, labels = axes.get_legend_handles_labels()
+    width, height = figure.get_size_inches()
+    longest = max(map(len, labels), default=0)
+    columns = min(len(labels), 4, int(width / (_LEGEND_HANDLE + _LEGEND_CHARACTER * longest)))
+    rows = math.ceil(len(labels) / max(1, columns))
+    figure.set_size_inches(width, height + _LEGEND_ROW * max(0, rows - 4))
     with style.context(_STYLE):
-        columns = 2 if max(map(len, labels), default=0) > 16 else min(4, max(1, len(labels)))
-        figure.legend(handles, labels, loc="outside lower left", ncols=columns)
+        figure.legend(handles, labels, loc="outside lower left", ncols=max(1, columns))
 
 
 def label_points(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> None:

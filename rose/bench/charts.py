@@ -140,10 +140,11 @@ def serve_charts(cells: Sequence[ServeCell], name: str) -> list[Chart]:
             y = [spread.percentiles[percentile] * 1e3 for spread in spreads]
             marker, color_name = MARKERS[color], COLORS[color]
             axes.plot(places, y, marker=marker, color=color_name, label=f"p{percentile}")
-        crowded = sum(len(cell.load) for cell in cells) > 70
-        axes.set_xticks(
-            list(places), [_load(cell) for cell in cells], rotation=30 if crowded else 0
-        )
+        axes.set_xticks(list(places), [_load(cell) for cell in cells])
+        if sum(len(cell.load) for cell in cells) > 60:
+            axes.tick_params(axis="x", labelrotation=30)
+            for label in axes.get_xticklabels():
+                label.set(horizontalalignment="right", rotation_mode="anchor")
         axes.set_ylim(bottom=0)
         add_legend(figure, axes)
         description = f"{title}: 50th, 90th and 99th percentile at each load."

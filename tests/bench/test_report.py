@@ -8,6 +8,7 @@ import sys
 from functools import cache
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -244,7 +245,22 @@ def charts():
     ]
     made.append(speedup_chart(of(points, "prefill", model="gpt-oss-120b")))
     made.append(roofline_chart([p for p in points if p.model == "gpt-oss-120b"], RATES))
+    made.append(crowded_chart())
+    longer = [
+        msgspec.structs.replace(c, model="somebody/" + 3 * "a-long-name-" + "120b")
+        for c in synthetic.serving().cells
+    ]
+    made += serve_charts(longer, "long")
     return made + serve_charts(synthetic.serving().cells, "test")
+
+
+def crowded_chart():
+    """Two commits, each with four shardings, and peers."""
+    slower = [msgspec.structs.replace(c, tokens=4096) for c in synthetic.decode().cells]
+    slower = [msgspec.structs.replace(c, samples=[1.2 * s for s in c.samples]) for c in slower]
+    faster = [msgspec.structs.replace(c, tokens=4096) for c in synthetic.decode().cells]
+    points = collect([result(slower), result(faster, commit="f" * 40), synthetic.peer()])
+    return decode_chart(of(points, "decode", model="gpt-oss-20b", tokens=4096), 3.0)
 
 
 def visible_texts(figure):
