@@ -108,5 +108,5 @@ def report(paths: tuple[Path, ...], out: Path, usd_per_gpu_hour: float | None) -
     except ModuleNotFoundError as error:
         message = f"rose bench report needs {error.name}: pip install 'rose[bench]'"
         raise BenchError(message) from None
-    sources = [Source(str(path), load(path)) for path in paths]
+    sources = [Source(path.name, load(path)) for path in paths]
     click.echo(write_report(sources, out, usd_per_gpu_hour=usd_per_gpu_hour))
