@@ -40,11 +40,13 @@ def _store_best(
     best_value: tl.tensor,
     best_token: tl.tensor,
     where: tl.tensor,
-    vocab: tl.constexpr,
 ) -> None:
-    """The greatest value and its token, the lowest if several have it. No NaN may come."""
+    """The greatest value and its token, the lowest if several have it. No NaN may come.
+
+    Tokens beyond the vocabulary come after all others and are -inf: they never win.
+    """
     best = tl.max(tl.ravel(value), axis=0)
-    mine = tl.where((value == best) & (token < vocab), token, _NOBODY)
+    mine = tl.where(value == best, token, _NOBODY)
     tl.store(best_value + where, best)
     tl.store(best_token + where, tl.min(tl.ravel(mine), axis=0))
 
@@ -61,7 +63,7 @@ def _sample_best_kernel(
     token = part * tokens + tl.arange(0, tokens)
     x = _load_part(logits + row * vocab, token, vocab)
     where = row * tl.num_programs(1) + part
-    _store_best(x, token, best_value, best_token, where, vocab)
+    _store_best(x, token, best_value, best_token, where)
 
 
 @triton.jit
@@ -125,7 +127,7 @@ def _sample_draw_kernel(
         word = random_words(block, tl.load(positions + row), low, high)
         value = tl.where(token < vocab, scaled + gumbel(word), -float("inf"))
     where = row * parts + part
-    _store_best(value, token, best_value, best_token, where, vocab)
+    _store_best(value, token, best_value, best_token, where)
 
 
 @triton.jit

@@ -123,6 +123,16 @@ def test_dropped_tokens_are_never_drawn(device):
         assert found[4:].tolist() == [2] * 4
 
 
+def test_min_p_of_one_keeps_the_best_alone(device):
+    logits, keys, positions, temperature, min_p = inputs(6, 300, device, seed=9)
+    logits[:, [40, 7]] = 30.0
+    with force(Implementation.TRITON):
+        found = sampling.sample(
+            logits, keys, positions, temperature + 1, torch.ones_like(min_p)
+        ).tolist()
+    assert set(found) == {7, 40}
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_rows_that_are_no_distribution_yield_a_token_of_the_vocabulary(temperature, device):
     vocab = fused.TOKENS + 3

@@ -87,6 +87,14 @@ def test_equal_logits_go_by_id(device):
     assert kept == [list(range(70)), list(range(100)), list(range(35)), [0, 1, 150]]
 
 
+def test_rounding_never_keeps_more_than_top_k(device):
+    filters = [(k, 1 - 1e-12) for k in range(5, 12)]
+    logits = torch.full((len(filters), 64), -1.3, device=device)
+    logits[:, 5] = 0.0
+    found = keep(logits, *limits(filters, device))
+    assert found.isfinite().sum(dim=1).tolist() == [k for k, _ in filters]
+
+
 def test_both_zeros_are_equal(device):
     logits = torch.tensor([[-0.0, 0.0, -0.0, 0.0, -1.0]], device=device)
     assert keep(logits, *limits([(2, 1.0)], device)).isfinite().tolist() == [
