@@ -7,7 +7,7 @@ from typing import get_args
 
 import click
 
-from rose.config import Dtype, Kernels, LoadFormat
+from rose.config import DenseQuantization, Dtype, Kernels, LoadFormat
 from rose.options import Device, EngineOptions, QuantizationChoice
 from rose.requirements import require_engine
 
@@ -29,6 +29,11 @@ _ENGINE_PARAMETERS: dict[str, Callable[[Command], Command]] = {
         "--quantization",
         type=choice(QuantizationChoice),
         help="How experts are stored and multiplied; auto: as the checkpoint has them.",
+    ),
+    "dense_quantization": click.option(
+        "--dense-quantization",
+        type=choice(DenseQuantization),
+        help="The same for attention's projections and the head; bf16: as --dtype says.",
     ),
     "dtype": click.option("--dtype", type=choice(Dtype), help="Of all that is not quantised."),
     "device": click.option("--device", type=choice(Device)),

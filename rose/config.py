@@ -14,6 +14,7 @@ from typing import Literal, cast, get_args
 from rose.protocol import UserError
 
 Quantization = Literal["bf16", "fp8", "mxfp4"]
+DenseQuantization = Literal["bf16", "fp8"]
 Dtype = Literal["bfloat16", "float32"]
 LoadFormat = Literal["auto", "dummy"]
 Kernels = Literal["auto", "triton", "reference"]
@@ -393,6 +394,8 @@ class EngineConfig:
 
     Attributes:
         path: local folder of the checkpoint.
+        quantization: of the experts.
+        dense_quantization: of the attention's projections and the head; "bf16" is `dtype`.
         served_name: the name that clients ask for.
         kv_cache_bytes: memory for the KV cache; None: measured (GPU) or a modest default (CPU).
         num_blocks: overrides kv_cache_bytes with block counts for the groups FULL and SLIDING.
@@ -407,6 +410,7 @@ class EngineConfig:
     path: Path
     served_name: str
     quantization: Quantization = "bf16"
+    dense_quantization: DenseQuantization = "bf16"
     dtype: Dtype = "bfloat16"
     device: Literal["cpu", "cuda"] = "cpu"
     load_format: LoadFormat = "auto"

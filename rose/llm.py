@@ -127,6 +127,7 @@ class LLM:
         model: str,
         *,
         quantization: str = "auto",
+        dense_quantization: str = "bf16",
         dtype: str = "bfloat16",
         device: str = "auto",
         load_format: str = "auto",
@@ -147,6 +148,7 @@ class LLM:
         options = EngineOptions(
             model=model,
             quantization=quantization,
+            dense_quantization=dense_quantization,
             dtype=dtype,
             device=device,
             load_format=load_format,

@@ -11,6 +11,7 @@ from typing import Literal, cast, get_args
 
 from rose.config import (
     ConfigError,
+    DenseQuantization,
     Dtype,
     EngineConfig,
     Kernels,
@@ -67,6 +68,8 @@ class EngineOptions:
             a folder's name without its path, or the Hugging Face id.
         quantization: how the experts are stored and multiplied: "bf16", "fp8", "mxfp4", or "auto"
             for what the checkpoint holds.
+        dense_quantization: the same for the attention's projections and the head: "bf16", which is
+            `dtype`, or "fp8", which is faster on a GPU and less exact.
         dtype: of activations, dense weights and the KV cache: "bfloat16" or "float32".
         device: "cpu", "cuda", or "auto" for CUDA where there is one.
         load_format: "auto" reads the checkpoint, "dummy" makes random weights of its shape.
@@ -94,6 +97,7 @@ class EngineOptions:
     model: str
     served_name: str | None = None
     quantization: str = "auto"
+    dense_quantization: str = "bf16"
     dtype: str = "bfloat16"
     device: str = "auto"
     load_format: str = "auto"
@@ -115,6 +119,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         """Check what can be checked without the checkpoint."""
         _check_choice("quantization", self.quantization, get_args(QuantizationChoice))
+        _check_choice("dense_quantization", self.dense_quantization, get_args(DenseQuantization))
         _check_choice("dtype", _DTYPE_NAMES.get(self.dtype, self.dtype), get_args(Dtype))
         _check_choice("device", self.device, get_args(Device))
         _check_choice("load_format", self.load_format, get_args(LoadFormat))
@@ -160,6 +165,7 @@ class EngineOptions:
             path=path,
             served_name=self.served_name or _served_name(self.model),
             quantization=cast(Quantization, quantization),
+            dense_quantization=cast(DenseQuantization, self.dense_quantization),
             dtype=cast(Dtype, _DTYPE_NAMES.get(self.dtype, self.dtype)),
             device=device,
             load_format=cast(LoadFormat, self.load_format),

@@ -56,6 +56,17 @@ def test_rounded_logits_stay_within_tolerance(oracle_dir, name, quantization, dt
     assert (logits.argmax(-1) == truth.argmax(-1)).float().mean().item() >= agreement
 
 
+@pytest.mark.parametrize("name", ["a", "ragged"])
+def test_dense_layers_in_fp8_stay_within_their_own_rounding(oracle_dir, name):
+    reference = load_file(oracle_dir / name / "reference.safetensors")
+    options = {"quantization": "bf16", "dense_quantization": "fp8", "dtype": "float32"}
+    with start(oracle_dir / name, **options) as llm:
+        logits = llm.score(reference["prompt"].tolist())
+    truth = reference["logits"]
+    error = ((logits - truth).norm() / truth.norm()).item()
+    assert 1e-3 < error < 9e-2, "rounded, and by no more than e4m3 does"
+
+
 SHAPES = [
     {"layers": 3, "heads": 6, "kv_heads": 1, "head_dim": 32, "hidden": 96, "inter": 64,
      "experts": 5, "topk": 2, "window": 16, "prompt": 97, "vocab": 331, "seed": 11},

@@ -1,7 +1,6 @@
 """Dense layers."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rose.quant.scheme import QuantScheme
@@ -43,16 +42,21 @@ class Head(nn.Module):
     """From hidden states to logits over the vocabulary.
 
     Attributes:
-        weight: dtype [vocab_size, hidden_size].
+        weight: QuantWeight of batch (), [vocab_size, hidden_size].
     """
 
     def __init__(
-        self, hidden_size: int, vocab_size: int, *, dtype: torch.dtype, device: torch.device
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        scheme: QuantScheme,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         super().__init__()
-        storage = torch.empty(vocab_size, hidden_size, dtype=dtype, device=device)
-        self.weight = nn.Parameter(storage, requires_grad=False)
+        self.weight = scheme.create_weights((), vocab_size, hidden_size, dtype=dtype, device=device)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Map hidden [rows, hidden_size] to float32 logits [rows, vocab_size]."""
-        return F.linear(hidden, self.weight).float()
+        return self.weight.linear(hidden, None).float()

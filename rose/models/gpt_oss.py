@@ -77,7 +77,7 @@ class GptOss(nn.Module):
         mapping: this rank's place; one rank only, so far.
         dtype: of activations and of what is not quantised: bfloat16 or float32.
         device: where the weights are created.
-        dense_scheme: stores the attention's projections; None: in `dtype`.
+        dense_scheme: stores the attention's projections and the head; None: in `dtype`.
 
     Raises:
         ValueError: the mapping has more than one rank, or a width does not suit a scheme.
@@ -97,6 +97,7 @@ class GptOss(nn.Module):
         if mapping.world_size != 1:
             raise ValueError(f"the model runs on one rank; got {mapping}, tp=1 and dp=1 would do")
         self.config = config
+        dense_scheme = dense_scheme or quant_scheme("bf16")
         self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=dtype, device=device)
         self.rotary = Rotary(
             config.head_dim,
@@ -113,14 +114,20 @@ class GptOss(nn.Module):
                 config,
                 index,
                 expert_scheme=scheme,
-                dense_scheme=dense_scheme or quant_scheme("bf16"),
+                dense_scheme=dense_scheme,
                 dtype=dtype,
                 device=device,
             )
             for index in range(config.num_layers)
         )
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype, device=device)
-        self.head = Head(config.hidden_size, config.vocab_size, dtype=dtype, device=device)
+        self.head = Head(
+            config.hidden_size,
+            config.vocab_size,
+            scheme=dense_scheme,
+            dtype=dtype,
+            device=device,
+        )
 
     def forward(
         self,

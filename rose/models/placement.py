@@ -22,6 +22,7 @@ from rose.models.layouts import (
     layer_prefix,
 )
 from rose.models.streaming import Placement, Source
+from rose.quant.bf16 import Bf16Weight
 from rose.quant.scheme import QuantWeight
 
 
@@ -63,7 +64,15 @@ class _Planner:
             yield from self._experts(layer)
         yield from self._parameter("norm.weight", FINAL_NORM)
         if self._source.has_head:
-            yield from self._parameter("head.weight", HEAD)
+            yield from self._head()
+
+    def _head(self) -> Iterator[Placement]:
+        weight = self._quant_weight("head.weight")
+        if isinstance(weight, Bf16Weight):
+            # The largest tensor of all: in pieces, where that is possible.
+            yield from self._parameter("head.weight.values", HEAD)
+        else:
+            yield Placement((self._rows(HEAD),), lambda values: weight.put((), values[0]))
 
     def _attention(self, target: str, name: str) -> Iterator[Placement]:
         """Everything of a layer but its experts."""

@@ -54,7 +54,7 @@ def load_weights(
                 "download or convert the checkpoint again"
             )
     if not source.has_head:
-        model.get_parameter("head.weight").copy_(embedding)
+        model.head.weight.put((), embedding)
 
 
 class _FiniteCheck:

@@ -97,7 +97,9 @@ class CudaMemory:
         return torch.cuda.max_memory_reserved(self._device) - before
 
 
-def weight_bytes(model: ModelConfig, quantization: str, dtype: torch.dtype) -> int:
+def weight_bytes(
+    model: ModelConfig, quantization: str, dtype: torch.dtype, dense_quantization: str = "bf16"
+) -> int:
     """Bytes of a model's weights, without allocating any.
 
     Exact, but where a GPU's kernels want tiles: those pad MXFP4 scales by 0.1% of the whole.
@@ -111,12 +113,17 @@ def weight_bytes(model: ModelConfig, quantization: str, dtype: torch.dtype) -> i
         mapping=ParallelMapping(),
         dtype=dtype,
         device=torch.device("meta"),
+        dense_scheme=quant_scheme(dense_quantization),
     )
     return sum(parameter.nbytes for parameter in shape_only.parameters())
 
 
 def require_room_for_weights(
-    memory: DeviceMemory, model: ModelConfig, quantization: str, dtype: torch.dtype
+    memory: DeviceMemory,
+    model: ModelConfig,
+    quantization: str,
+    dtype: torch.dtype,
+    dense_quantization: str = "bf16",
 ) -> None:
     """Check that a model's weights fit, before anything is allocated or read.
 
@@ -124,13 +131,14 @@ def require_room_for_weights(
         ConfigError: they do not; the message says what would.
         ValueError: the model's sizes do not suit the quantization.
     """
-    needed, free = weight_bytes(model, quantization, dtype), memory.free()
+    needed = weight_bytes(model, quantization, dtype, dense_quantization)
+    free = memory.free()
     if needed <= free:
         return
     offers = []
     for name in SMALLER_QUANTIZATIONS:
         try:
-            smaller = weight_bytes(model, name, dtype)
+            smaller = weight_bytes(model, name, dtype, dense_quantization)
         except ValueError:
             continue
         if smaller < needed and smaller <= USABLE * free:

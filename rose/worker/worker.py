@@ -95,7 +95,13 @@ class Worker:
         self._memory = memory
         self._dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
         if memory is not None:
-            require_room_for_weights(memory, config.model, config.quantization, self._dtype)
+            require_room_for_weights(
+                memory,
+                config.model,
+                config.quantization,
+                self._dtype,
+                config.dense_quantization,
+            )
         # Before memory is taken: here it shows if the checkpoint is not what its config says.
         source = None
         if config.load_format != "dummy":
@@ -109,6 +115,7 @@ class Worker:
                 mapping=mapping,
                 dtype=self._dtype,
                 device=self._device,
+                dense_scheme=quant_scheme(config.dense_quantization),
             )
             if source is None:
                 load_dummy(self._model, config.seed)

@@ -93,7 +93,7 @@ def transformers_model(config: dict) -> GptOssForCausalLM:
 def fill(model: GptOss, state: dict[str, Tensor]) -> None:
     """Place transformers' weights in Rose's module tree."""
     model.embed.weight.copy_(state["model.embed_tokens.weight"])
-    model.head.weight.copy_(state["lm_head.weight"])
+    model.head.weight.values.copy_(state["lm_head.weight"])
     model.norm.weight.copy_(state["model.norm.weight"])
     for index, layer in enumerate(model.layers):
         part = {
