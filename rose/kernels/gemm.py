@@ -3,10 +3,12 @@
 In each, the bias enters the float32 accumulators and the result is rounded to x's dtype once.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rose.kernels import reference
+from rose.kernels.dispatch import use_triton
 from rose.kernels.quantize import dequantize_mxfp4
 
 
@@ -27,11 +29,16 @@ def linear_fp8(x: Tensor, values: Tensor, scales: Tensor, bias: Tensor | None) -
     Returns:
         x's dtype [rows, out].
     """
+    # TMA reads rows that are a multiple of 16 bytes.
+    if x.dtype == torch.bfloat16 and x.shape[1] % 16 == 0 and use_triton("linear_fp8", x):
+        from rose.kernels.fused import linear_fp8 as fused
+
+        return fused.linear_fp8(x, values, scales, bias)
     return reference.linear_fp8(x, values, scales, bias)
 
 
 def linear_mxfp4(x: Tensor, blocks: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
-    """A weight in MXFP4, x as it is.
+    """A weight in MXFP4, x as it is; never fused: only experts are published in this format.
 
     Args:
         x: [rows, in].

@@ -16,10 +16,9 @@ import triton
 import triton.language as tl
 
 from rose.kernels.fused.interpret import INTERPRETED, round_to
+from rose.kernels.fused.swiglu import clamped_swiglu
 from rose.kernels.quantize import ceil_div
-from rose.kernels.reference import SWIGLU_ALPHA
 
-_ALPHA = tl.constexpr(SWIGLU_ALPHA)
 _INTERPRETED = tl.constexpr(INTERPRETED)
 
 
@@ -143,18 +142,15 @@ def multiply(weight: tl.tensor, x: tl.tensor, total: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def clamped_swiglu(gate: tl.tensor, up: tl.tensor, limit: tl.tensor) -> tl.tensor:
-    """gpt-oss's activation of float32 sums, with the reference's two roundings to bfloat16.
+def activate(gate: tl.tensor, up: tl.tensor, limit: tl.tensor) -> tl.tensor:
+    """The activation of float32 sums, with the reference's two roundings to bfloat16.
 
     Returns:
         bfloat16, of the operands' shape.
     """
-    keep_nan: tl.constexpr = tl.PropagateNan.ALL
     gate = round_to(gate, tl.bfloat16).to(tl.float32)
     up = round_to(up, tl.bfloat16).to(tl.float32)
-    gate = tl.minimum(gate, limit, propagate_nan=keep_nan)
-    up = tl.minimum(tl.maximum(up, -limit, propagate_nan=keep_nan), limit, propagate_nan=keep_nan)
-    return round_to(gate * tl.sigmoid(_ALPHA * gate) * (up + 1.0), tl.bfloat16)
+    return round_to(clamped_swiglu(gate, up, limit), tl.bfloat16)
 
 
 @triton.jit

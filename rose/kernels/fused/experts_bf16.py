@@ -14,8 +14,8 @@ from torch import Tensor
 from rose.kernels.fused.expert_tiles import (
     Tiling,
     TilingTable,
+    activate,
     bias_tile,
-    clamped_swiglu,
     find_tile,
     multiply,
     source_rows,
@@ -80,7 +80,7 @@ def _experts_bf16_kernel(
             second = multiply(tile, x_tile, second)
 
     if gated:
-        hidden = clamped_swiglu(total, second, limit)
+        hidden = activate(total, second, limit)
         store_tile(out, tl.trans(hidden), start, row, held, column, columns)
     else:
         result = tl.trans(round_to(total, tl.bfloat16))

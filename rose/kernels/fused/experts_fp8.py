@@ -1,8 +1,6 @@
 """The experts' two products with FP8 weights: gate and up with their activation, and down.
 
-The scheme of DeepGEMM: operands have a scale for each 128 inner values (weights for 128 output
-columns together), so the inner dimension goes in steps of 128, each into fresh tensor-core
-accumulators whose sums are scaled and added in float32 registers. The first product quantises the
+Steps of 128 inner values with scales of their own, see `fp8_tiles`. The first product quantises the
 activation's result itself: its tile is one run of 128 columns.
 
 Decode is bound by the weights' bytes: one token of gpt-oss reads 66 MB for gate and up, 16 us at
@@ -21,67 +19,17 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from rose.kernels.fused.expert_tiles import (
     Tiling,
     TilingTable,
-    clamped_swiglu,
+    activate,
     find_tile,
     source_rows,
     store_tile,
 )
+from rose.kernels.fused.fp8_tiles import HALF, add_product, whole_run
 from rose.kernels.fused.interpret import round_to
-from rose.kernels.fused.quantize import RUN, empty_fp8_rows, quantize_runs
+from rose.kernels.fused.quantize import RUN, quantize_runs
 from rose.kernels.matrices import Fp8Matrices
-from rose.kernels.quantize import FP8_BLOCK
+from rose.kernels.quantize import FP8_BLOCK, ceil_div
 from rose.kernels.routing import Routing
-
-_HALF = tl.constexpr(FP8_BLOCK // 2)
-"""Columns of one product."""
-
-
-@triton.jit
-def _add_product(
-    total: tl.tensor,
-    x: tl.tensor,
-    weight: tl.tensor_descriptor,
-    row: tl.tensor,
-    inner: tl.tensor,
-    scale: tl.tensor,
-    rows_lead: tl.constexpr,
-) -> tl.tensor:
-    """Add the scaled product of x [block_m, 128] and 64 rows of a weight.
-
-    The tokens' rows lead where they fill wgmma's 64: a thread then needs the scales of a few only.
-
-    Args:
-        total: float32 [block_m, 64] if `rows_lead`, else [64, block_m].
-        x: e4m3 [block_m, 128].
-        weight: all matrices, one above the other; what lies beyond their width reads as 0.
-        row: the first of the weight's rows.
-        inner: the first inner value.
-        scale: float32 [block_m], of x times that of the weight.
-        rows_lead: which operand is on the left.
-    """
-    tile = weight.load([row, inner])
-    if rows_lead:
-        total += tl.dot(x, tile.T) * scale[:, None]
-    else:
-        total += tl.dot(tile, x.T) * scale[None, :]
-    return total
-
-
-@triton.jit
-def _whole_run(
-    low: tl.tensor,
-    high: tl.tensor,
-    bias: tl.tensor,
-    column: tl.tensor,
-    columns: tl.constexpr,
-    rows_lead: tl.constexpr,
-) -> tl.tensor:
-    """Two accumulators side by side and their bias, float32 [block_m, 128]."""
-    if not rows_lead:
-        low, high = tl.trans(low), tl.trans(high)
-    total = tl.reshape(tl.trans(tl.join(low, high), (0, 2, 1)), (low.shape[0], RUN))
-    wide = tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)
-    return total + wide[None, :]
 
 
 @triton.jit
@@ -130,8 +78,8 @@ def _experts_fp8_kernel(
 
     # Four accumulators of 64 columns: a fresh product of 128 beside them would spill.
     rows_lead: tl.constexpr = block_m >= 64
-    lead: tl.constexpr = block_m if rows_lead else _HALF
-    other: tl.constexpr = _HALF if rows_lead else block_m
+    lead: tl.constexpr = block_m if rows_lead else HALF
+    other: tl.constexpr = HALF if rows_lead else block_m
     low = tl.zeros((lead, other), tl.float32)
     high, second_low, second_high = low, low, low
     for run in tl.range(0, runs, num_stages=stages):
@@ -139,19 +87,22 @@ def _experts_fp8_kernel(
         x_tile = tl.load(x_at + at, mask=inner[None, :] < width - at, other=0.0)
         x_scale = tl.load(x_scale_at + run)
         scale = x_scale * tl.load(scale_at + run)
-        low = _add_product(low, x_tile, weight, weight_row, at, scale, rows_lead)
-        high = _add_product(high, x_tile, weight, weight_row + _HALF, at, scale, rows_lead)
+        low = add_product(low, x_tile, weight, weight_row, at, scale, rows_lead)
+        high = add_product(high, x_tile, weight, weight_row + HALF, at, scale, rows_lead)
         if gated:
             scale = x_scale * tl.load(scale_at + column_runs * runs + run)
             up = weight_row + columns
-            second_low = _add_product(second_low, x_tile, weight, up, at, scale, rows_lead)
-            up += _HALF
-            second_high = _add_product(second_high, x_tile, weight, up, at, scale, rows_lead)
+            second_low = add_product(second_low, x_tile, weight, up, at, scale, rows_lead)
+            up += HALF
+            second_high = add_product(second_high, x_tile, weight, up, at, scale, rows_lead)
 
-    total = _whole_run(low, high, bias_at, column, columns, rows_lead)
+    total = whole_run(low, high, rows_lead)
+    total += tl.load(bias_at + column, mask=inside, other=0.0).to(tl.float32)[None, :]
     if gated:
-        second = _whole_run(second_low, second_high, bias_at + columns, column, columns, rows_lead)
-        hidden = clamped_swiglu(total, second, limit).to(tl.float32)
+        second = whole_run(second_low, second_high, rows_lead)
+        second_bias = tl.load(bias_at + columns + column, mask=inside, other=0.0)
+        second += second_bias.to(tl.float32)[None, :]
+        hidden = activate(total, second, limit).to(tl.float32)
         # Columns beyond the last one are another matrix's and must not set the scale.
         codes, scales = quantize_runs(tl.where(inside[None, :], hidden, 0.0))
         store_tile(out, codes, start, row, held, column, columns)
@@ -202,9 +153,10 @@ def gate_up(
         float8_e4m3fn [tokens * k, out], in the routing's order of rows, and its float32 scales
         [tokens * k, ceil(out / 128)].
     """
-    shape = (routing.token_of_row.shape[0], weight.values.shape[-2])
-    # Never touched: empty_fp8_rows only asks its shape and device.
-    out, out_scales = empty_fp8_rows(torch.empty((), device=x.device).expand(shape))
+    rows, columns = routing.token_of_row.shape[0], weight.values.shape[-2]
+    out = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
+    runs = ceil_div(columns, FP8_BLOCK)
+    out_scales = torch.empty((rows, runs), dtype=torch.float32, device=x.device)
     _launch(x, x_scales, routing, weight, bias, out, out_scales, limit, gated=True)
     return out, out_scales
 
@@ -251,7 +203,7 @@ def _launch(
     _experts_fp8_kernel[(tiling.programs(rows, experts, columns),)](
         x,
         x_scales,
-        TensorDescriptor.from_tensor(weight.values.view(-1, width), [_HALF.value, FP8_BLOCK]),
+        TensorDescriptor.from_tensor(weight.values.view(-1, width), [HALF.value, FP8_BLOCK]),
         weight.scales,
         bias,
         routing.token_of_row,

@@ -20,8 +20,8 @@ from torch import Tensor
 from rose.kernels.fused.expert_tiles import (
     Tiling,
     TilingTable,
+    activate,
     bias_tile,
-    clamped_swiglu,
     find_tile,
     multiply,
     source_rows,
@@ -156,7 +156,7 @@ def _experts_mxfp4_kernel(
 
     total *= _GROW
     if gated:
-        hidden = clamped_swiglu(total, second * _GROW, limit)
+        hidden = activate(total, second * _GROW, limit)
         store_tile(out, tl.trans(hidden), start, row, held, column, columns)
     else:
         result = tl.trans(round_to(total, tl.bfloat16))
