@@ -21,9 +21,9 @@ _NAME_WIDTH = 56
 
 # The first that matches; FlashAttention's kernels are instances of CUTLASS templates.
 _OPS = (
-    ("attention", re.compile(r"attention|flash|^_(chunk|decode|merge)_kernel", re.IGNORECASE)),
+    ("attention", re.compile(r"attention|flash", re.IGNORECASE)),
     ("experts", re.compile(r"experts|grouped", re.IGNORECASE)),
-    ("dense", re.compile(r"gemm|gemv|nvjet|cutlass|splitk", re.IGNORECASE)),
+    ("dense", re.compile(r"linear|gemm|gemv|nvjet|cutlass|splitk", re.IGNORECASE)),
 )
 _SECOND_HALF = re.compile(r"splitk.*reduce|reduce.*splitk", re.IGNORECASE)
 """Finishes the product before it."""

@@ -137,7 +137,12 @@ LAYERS, STEPS = 2, 2
 
 def gpu_trace(folder, *, router=True, extra=()):
     """Two steps of a model of two layers; a kernel every 10 us, each 8 us long."""
-    layer = ["nvjet_qkv_like", "_rope_write_kernel", "_decode_kernel", "_merge_kernel"]
+    layer = [
+        "nvjet_qkv_like",
+        "_rope_write_kernel",
+        "_attention_decode_kernel",
+        "_attention_merge_kernel",
+    ]
     layer += ["nvjet_same", "splitKreduce_kernel"]
     layer += ["nvjet_same"] * router + ["_experts_mxfp4_kernel"] * 2
     step = [*layer * LAYERS, "void gemv2T_kernel<float>", "_sample_draw_kernel"]

@@ -204,11 +204,19 @@ def _parts(vocab_size: int) -> tuple[int, int]:
     return parts, triton.next_power_of_2(parts)
 
 
+def _partials(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """A float32 and an int32 for each part of each row."""
+    shape = (logits.shape[0], _parts(logits.shape[1])[0])
+    return (
+        torch.empty(shape, dtype=torch.float32, device=logits.device),
+        torch.empty(shape, dtype=torch.int32, device=logits.device),
+    )
+
+
 def _best_of_parts(logits: Tensor) -> tuple[Tensor, Tensor]:
     rows, vocab_size = logits.shape
     parts, _ = _parts(vocab_size)
-    value = torch.empty((rows, parts), dtype=torch.float32, device=logits.device)
-    token = torch.empty((rows, parts), dtype=torch.int32, device=logits.device)
+    value, token = _partials(logits)
     _sample_best_kernel[(rows, parts)](logits, value, token, vocab_size, TOKENS, num_warps=_WARPS)
     return value, token
 
@@ -242,17 +250,14 @@ def sample(
         return torch.empty(0, dtype=torch.int64, device=logits.device)
     parts, padded = _parts(vocab_size)
     part_best, _ = _best_of_parts(logits)
-    value, token = (
-        torch.empty_like(part_best),
-        part_best.new_empty((rows, parts), dtype=torch.int32),
-    )
+    value, token = _partials(logits)
     _sample_draw_kernel[(rows, parts)](
         logits,
         part_best,
-        keys,
-        positions,
-        temperature,
-        min_p,
+        keys.contiguous(),
+        positions.contiguous(),
+        temperature.contiguous(),
+        min_p.contiguous(),
         value,
         token,
         rows,
@@ -279,12 +284,13 @@ def normalized(logits: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     logits = logits.contiguous()
     rows, vocab_size = logits.shape
     logprob = torch.empty(rows, dtype=torch.float32, device=logits.device)
-    normalizer, rank = torch.empty_like(logprob), logprob.new_empty(rows, dtype=torch.int64)
+    normalizer = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    rank = torch.empty(rows, dtype=torch.int64, device=logits.device)
     if not rows:
         return logprob, normalizer, rank
     parts, padded = _parts(vocab_size)
-    maxima = torch.empty((rows, parts), dtype=torch.float32, device=logits.device)
-    sums, above = torch.empty_like(maxima), torch.empty_like(maxima, dtype=torch.int32)
+    maxima, above = _partials(logits)
+    sums = torch.empty((rows, parts), dtype=torch.float32, device=logits.device)
     partial = (token.contiguous(), maxima, sums, above)
     _logprob_parts_kernel[(rows, parts)](logits, *partial, vocab_size, TOKENS, num_warps=_WARPS)
     out = (logprob, normalizer, rank)

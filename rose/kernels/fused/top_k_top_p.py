@@ -269,6 +269,6 @@ def keep_top_k_top_p(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     if not rows:
         return out
     scratch = torch.empty_like(logits)
-    arguments = (logits, top_k, top_p, scratch, out)
+    arguments = (logits, top_k.contiguous(), top_p.contiguous(), scratch, out)
     _top_k_top_p_kernel[(rows,)](*arguments, vocab_size, _TILE, _WIDE, num_warps=_WARPS)
     return out

@@ -81,7 +81,7 @@ def test_a_draw_does_not_depend_on_the_rest_of_its_batch(device):
             one = slice(i, i + 1)
             alone = sampling.sample(
                 logits[one],
-                keys[:, one].contiguous(),
+                keys[:, one],
                 positions[one],
                 temperature[one],
                 min_p[one],
@@ -105,7 +105,7 @@ def test_the_outputs_and_the_partial_results_may_hold_anything_before(device, mo
         drawn, told = sampling.sample(*arguments), sampling.token_logprobs(arguments[0], token, 0)
         monkeypatch.setattr(torch, "empty", poison)
         again, retold = sampling.sample(*arguments), sampling.token_logprobs(arguments[0], token, 0)
-    assert len(poisoned) >= 4
+    assert len(poisoned) == 5 + 6 + 1  # of the draw, of the log-probabilities, for no best tokens
     assert torch.equal(drawn, again)
     assert torch.equal(told.logprob, retold.logprob)
     assert torch.equal(told.rank, retold.rank)
