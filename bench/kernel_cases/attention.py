@@ -1,8 +1,8 @@
 """Attention with sinks at the shapes of gpt-oss: 64 heads of 64, 8 KV heads, pages of 128 keys.
 
 The cases named "triton" and "fa3" are what an engine calls; FA3's are there if it is installed.
-Those with keys=, warps=, stages= or splits= try other launches of the Triton kernels: a faster one
-belongs into CONFIG or `split_count` of its module.
+Those with keys=, warps=, stages=, splits= or least_columns= try other launches of the Triton
+kernels: a faster one belongs into the constants of its module.
 """
 
 from collections.abc import Callable, Iterator
@@ -89,6 +89,9 @@ def _sweep() -> Iterator[Case]:
             name = f"attention decode {rows}x8192 {_text(config)}"
             call = partial(_into, attention_decode.attend, config=config)
             yield _case(name, lens, None, inputs, call)
+        name = f"attention decode {rows}x8192 least_columns=16"
+        call = partial(_into, attention_decode.attend, least_columns=16)
+        yield _case(name, lens, None, inputs, call)
         for splits in (1, 2, 4, 8, 16, 32, 64):
             name = f"attention decode {rows}x8192 splits={splits}"
             call = partial(_into, attention_decode.attend, splits=splits)

@@ -5,12 +5,16 @@ head are rows of the same products (128 rows for gpt-oss), so each key is read o
 Programs of one head come one after the other, so that its keys stay in the L2 cache, and those that
 see most keys first.
 
-The chip bounds it by arithmetic: a score costs 256 FLOP of tensor core work at head_dim 64 (0.063
-cycles of an SM) but also one exponential (0.063) and about five simple operations (0.039), so two
-programs share an SM and one's products run beneath the other's softmax. Without any such overlap
-the bound is 360 TFLOP/s, with all of it 950; FlashAttention-3 reaches 540. Predicted at 32,768
-tokens of prompt (64 heads of 64): 8.8 TFLOP at 350 TFLOP/s, 25 ms a full layer; with a window of
-128 keys 0.7 ms.
+The chip bounds it by arithmetic. A tile of 64 keys takes an SM 512 cycles of its tensor cores, 544
+for the exponentials, and 612 to issue all that a warp does (306 instructions, counted in the
+machine code): so two programs share an SM, and one's products run beneath the other's softmax.
+Without such overlap that gives 430 TFLOP/s at 1.755 GHz, with all of it 790; FlashAttention-3
+reaches 540. Predicted at 32,768 tokens of prompt (64 heads of 64): 8.8 TFLOP at 400 TFLOP/s, 22 ms
+a full layer; a sliding one, 143 keys in three or four masked tiles for each 16 queries, 0.3 ms.
+
+Where a batch has few tiles (a short turn after a long context), each tile's keys are split between
+programs, and `attention_merge` joins what they leave. How many splits there are follows from
+shapes alone; where they lie, from lengths read on the device.
 """
 
 import torch
@@ -82,7 +86,10 @@ def _attend(
     return total, new_peak, mass, blocks
 
 
-@triton.jit(do_not_specialize=["table_stride", "window", "splits"])
+@triton.jit(
+    do_not_specialize=["table_stride", "window", "splits"],
+    do_not_specialize_on_alignment=["tables", "query_start", "kv_lens", "tiles"],
+)
 def _attention_chunk_kernel(
     query,
     key,
@@ -143,7 +150,7 @@ def _attention_chunk_kernel(
     tiles_of_split = tl.maximum(tl.cdiv(end - start, splits), LEAST_TILES)
     start += split * tiles_of_split
     end = tl.minimum(start + tiles_of_split, end)
-    # All queries see all keys of tiles before this one.
+    # All queries see all keys of the tiles before this one.
     masked = start
     if not WINDOWED:
         masked = tl.minimum(tl.maximum((oldest + 1) // TILE, start), end)

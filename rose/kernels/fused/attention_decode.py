@@ -2,10 +2,10 @@
 
 A program serves one sequence, one KV head and one of several equal parts ("splits") of the
 sequence's keys; the query heads that share the KV head, of all the sequence's queries, are
-the columns of its products: keys times queries, [TILE, columns]. So a tile of 64 keys fills the
-64 rows of a tensor core instruction, and 8 columns, a decode row's heads in gpt-oss, waste
-nothing. A second kernel merges the splits and counts the sink, once; with one split the
-first counts it and writes the output itself.
+the columns of its products: keys times queries, [TILE, columns]. So keys fill the many rows of a
+tensor core instruction and queries its columns, of which it has 8: as many as a decode row of
+gpt-oss has heads that share a KV head. `attention_merge` joins what the splits leave and counts the
+sink, once; with one split this kernel counts it and writes the output itself.
 
 How many splits there are follows from shapes alone, so that a CUDA graph serves all lengths; where
 they lie follows from the sequence's length, on the device. Splits of short sequences that have
@@ -13,7 +13,8 @@ nothing to do end at once. A sliding layer reads its window only.
 
 The chip bounds it by bytes: 256 a key and KV head, 2 KiB a key for gpt-oss. Predicted at 4.2 TB/s
 and context 8192: batch 128, 2.1 GB, 0.6 ms at 85%; batch 1, 16.8 MB, 4 us at the ceiling but about
-9 with the latency of two kernels.
+9 with the latency of two kernels. Instructions leave room: 290 of each of a program's four warps
+for a tile of 64 keys, whose bytes take an SM's share of the memory 900 cycles.
 """
 
 import torch
@@ -35,6 +36,10 @@ from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch, LayerKV
 CONFIG = TileConfig(keys=64, warps=4, stages=3)
 """26 KiB of shared memory and 84 registers a thread (values are fetched to registers): five or six
 programs share an SM, with two tiles, 32 KiB, of each on their way."""
+
+LEAST_COLUMNS = 8
+"""With 8 columns products are mma.sync, values are fetched to registers; with 16 or more they are
+wgmma, and all goes through shared memory (53 KiB, four programs an SM)."""
 
 PROGRAMS = 16 * 132
 """Wanted of a launch: some four rounds of an H200's SMs, so that unequal lengths even out."""
@@ -88,7 +93,10 @@ def _attend(
     return total, new_peak, mass, blocks
 
 
-@triton.jit(do_not_specialize=["table_stride", "window", "splits"])
+@triton.jit(
+    do_not_specialize=["table_stride", "window", "splits"],
+    do_not_specialize_on_alignment=["tables", "query_start", "kv_lens", "sequences"],
+)
 def _attention_decode_kernel(
     query,
     key,
@@ -197,6 +205,7 @@ def attend(
     out: torch.Tensor,
     config: TileConfig = CONFIG,
     splits: int | None = None,
+    least_columns: int = LEAST_COLUMNS,
 ) -> None:
     """Write the rows of `out` of the plan's decode sequences; see `attention.paged_attention`.
 
@@ -210,6 +219,7 @@ def attend(
         out: like query.
         config: chosen by benchmarks.
         splits: of each sequence's keys, at most MAX_SPLITS; None: `split_count` says.
+        least_columns: of the products, 8 or 16.
     """
     plan, where = batch.plan, batch.groups[group]
     assert plan is not None
@@ -238,7 +248,7 @@ def attend(
         scale * LOG2_E.value,
         where.window or 0,
         WIDTH=plan.width,
-        COLUMNS=max(8, triton.next_power_of_2(plan.width * shared)),
+        COLUMNS=max(least_columns, triton.next_power_of_2(plan.width * shared)),
         KV_HEADS=kv_heads,
         GROUP=shared,
         DIM=dim,

@@ -41,7 +41,10 @@ class Partial:
         return cls(values, like.new_empty(shape, dtype=torch.float32))
 
 
-@triton.jit(do_not_specialize=["splits"])
+@triton.jit(
+    do_not_specialize=["splits"],
+    do_not_specialize_on_alignment=["query_start", "programs"],
+)
 def _attention_merge_kernel(
     values,
     log_mass,

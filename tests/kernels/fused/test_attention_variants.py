@@ -1,0 +1,41 @@
+"""How many variants of the attention kernels an engine compiles: none in the midst of serving."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+SCRIPT = """
+import torch
+from tests.kernels.fused import launches_attention
+from tools.sm90 import compile_only
+
+def shifted(*shape):
+    size = torch.Size(shape).numel()
+    return torch.empty(size + shift, dtype=torch.int32)[shift:].view(shape)
+
+launches_attention.int32 = shifted
+variants = []
+with compile_only() as launches:
+    for shift in (0, 1):
+        for extra in (0, 128, 1024):
+            launches_attention.launch(decode=1, prefill=8192, context=8192 + extra)
+            launches_attention.launch(decode=8, prefill=100, context=1024 + extra)
+            launches_attention.launch(decode=7, context=8192 + extra)
+        variants.append(len({(each.kernel, each.ptx) for each in launches}))
+print(*variants)
+"""
+
+
+def test_lengths_and_places_of_metadata_need_no_new_variant():
+    """A batch's metadata travels packed, so its parts lie at any multiple of four bytes."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    aligned, all_places = map(int, done.stdout.split())
+    assert aligned == all_places
+    # Chunk: full, full split, sliding; decode: full split, sliding; merge: few, many, of chunks.
+    assert aligned == 8
