@@ -29,7 +29,11 @@ MOST_CALLS = 20
 GRAPH_SECONDS = 1e-3
 """A graph repeats a call until it lasts about this long: a timer's grain and a launch vanish."""
 
-HEADER = f"{'kernel':<56} {'us':>9} {'TB/s':>6} {'%':>4} {'TFLOP/s':>8} {'%':>4}"
+CASE_SECONDS = 1.0
+LEAST_SAMPLES = 5
+"""A long case gets fewer samples, down to these, so as to end in about CASE_SECONDS."""
+
+HEADER = f"{'kernel':<64} {'us':>9} {'TB/s':>6} {'%':>4} {'TFLOP/s':>8} {'%':>4}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def collect(folder: Path = FOLDER) -> Iterator[Case]:
 def row(case: Case, seconds: float, ceilings: Ceilings) -> str:
     """One line of the table."""
     rate, speed = case.bytes / seconds / 1e12, case.flops / seconds / 1e12
-    cells = [f"{case.name:<56} {seconds * 1e6:9.1f}"]
+    cells = [f"{case.name:<64} {seconds * 1e6:9.1f}"]
     cells += [
         f"{rate:6.2f} {rate / ceilings.copy_rate:4.0%}" if case.bytes else f"{'-':>6} {'-':>4}"
     ]
@@ -75,32 +79,34 @@ class Timer:
 
     def measure(self, run: Callable[[], object]) -> list[float]:
         """Seconds of one call, a number a sample."""
-        calls = self._calls(run)
-        if calls not in self._flush_seconds:
-            flushes = self._replays(self._graph(self._flush, calls))
-            self._flush_seconds[calls] = statistics.median(flushes)
+        once = min(self._replays(self._graph(run, 1), LEAST_SAMPLES))
+        calls = max(1, min(MOST_CALLS, math.ceil(GRAPH_SECONDS / once)))
+        affordable = int(CASE_SECONDS / (once * calls))
+        samples = max(LEAST_SAMPLES, min(self._samples, affordable))
 
         def cold() -> None:
             self._flush()
             run()
 
-        flushed = self._flush_seconds[calls]
-        return [(seconds - flushed) / calls for seconds in self._replays(self._graph(cold, calls))]
+        replays = self._replays(self._graph(cold, calls), samples)
+        return [(seconds - self._flush_time(calls)) / calls for seconds in replays]
+
+    def _flush_time(self, calls: int) -> float:
+        """Seconds of a graph of so many flushes alone."""
+        if calls not in self._flush_seconds:
+            replays = self._replays(self._graph(self._flush, calls), self._samples)
+            self._flush_seconds[calls] = statistics.median(replays)
+        return self._flush_seconds[calls]
 
     def _flush(self) -> None:
         # Read, not written: lines to write back would be charged to the kernel that displaces them.
         torch.amax(self._cold, dim=0, out=self._sink)
 
-    def _calls(self, run: Callable[[], object]) -> int:
-        once = statistics.median(self._replays(self._graph(run, 1)))
-        return max(1, min(MOST_CALLS, math.ceil(GRAPH_SECONDS / once)))
-
     def _graph(self, run: Callable[[], object], calls: int) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # as capture demands: compiles, fills caches
-            for _ in range(3):
-                run()
+            run()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -108,11 +114,10 @@ class Timer:
                 run()
         return graph
 
-    def _replays(self, graph: torch.cuda.CUDAGraph) -> list[float]:
-        for _ in range(3):
-            graph.replay()
+    def _replays(self, graph: torch.cuda.CUDAGraph, samples: int) -> list[float]:
+        graph.replay()
         seconds = []
-        for _ in range(self._samples):
+        for _ in range(samples):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             graph.replay()
@@ -128,7 +133,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every sample, in seconds")
     parser.add_argument("--list", action="store_true", help="the cases, without running any")
-    parser.add_argument("--samples", type=int, default=25)
+    parser.add_argument("--samples", type=int, default=25, help="of a case shorter than 40 ms")
     parser.add_argument("--copy-rate", type=float, default=4.2, help="TB/s")
     parser.add_argument("--peak", type=float, default=700, help="bf16, TFLOP/s")
     parser.add_argument("--fp8-peak", type=float, default=1300, help="TFLOP/s")
@@ -143,7 +148,7 @@ def main() -> int:
         sys.exit(f"bench.kernels: no case matches {options.only.pattern!r}; --list shows them all")
     if options.list:
         for case in cases:
-            print(f"{case.name:<56} {case.bytes / 1e6:12.3f} MB {case.flops / 1e9:12.3f} GFLOP")
+            print(f"{case.name:<64} {case.bytes / 1e6:12.3f} MB {case.flops / 1e9:12.3f} GFLOP")
         return 0
     if not torch.cuda.is_available():
         sys.exit("bench.kernels: needs an NVIDIA GPU; --list shows the cases without one")
@@ -173,7 +178,7 @@ def _run(
         except Exception as error:
             # One that fails leaves the rest their turn, unless it took the device with it.
             message = (str(error).splitlines() or [""])[0]
-            print(f"{case.name:<56} failed: {type(error).__name__}: {message}")
+            print(f"{case.name:<64} failed: {type(error).__name__}: {message}")
             failed += 1
             continue
         results.append(

@@ -27,9 +27,9 @@ def test_names_are_unique_and_amounts_positive():
 
 def table(name, us, *cells):
     """A line in the columns of the header."""
-    ends = [66, 73, 78, 87, 92]
+    ends = [74, 81, 86, 95, 100]
     assert [HEADER[end - 1] for end in ends] == list("ss%s%")
-    line = name.ljust(56)
+    line = name.ljust(64)
     for cell, end in zip((us, *cells), ends, strict=True):
         line += cell.rjust(end - len(line))
     return line
