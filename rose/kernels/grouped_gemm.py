@@ -1,6 +1,7 @@
 """Products of each expert with its own rows, in the three storage formats.
 
-In each, the bias enters the float32 accumulators and the result is rounded to x's dtype once.
+They define what `experts` computes, whose fused kernels do more in one go. In each, the bias enters
+the float32 accumulators and the result is rounded to x's dtype once.
 """
 
 from torch import Tensor
@@ -15,7 +16,7 @@ def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor, tokens_per_expert: T
         x: [rows, in], sorted by expert.
         weight: x's dtype [experts, parts, out, in].
         bias: [experts, parts * out].
-        tokens_per_expert: int64 [experts], adding up to rows.
+        tokens_per_expert: int32 [experts], adding up to rows.
 
     Returns:
         x's dtype [rows, parts * out].
@@ -33,7 +34,7 @@ def grouped_linear_fp8(
         values: float8_e4m3fn [experts, parts, out, in].
         scales: float32 [experts, parts, ceil(out / 128), ceil(in / 128)].
         bias: [experts, parts * out].
-        tokens_per_expert: int64 [experts], adding up to rows.
+        tokens_per_expert: int32 [experts], adding up to rows.
 
     Returns:
         x's dtype [rows, parts * out].
@@ -51,7 +52,7 @@ def grouped_linear_mxfp4(
         blocks: uint8 [experts, parts, out, in / 32, 16].
         scales: uint8 [experts, parts, out, in / 32].
         bias: [experts, parts * out].
-        tokens_per_expert: int64 [experts], adding up to rows.
+        tokens_per_expert: int32 [experts], adding up to rows.
 
     Returns:
         x's dtype [rows, parts * out].

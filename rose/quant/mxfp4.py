@@ -66,7 +66,7 @@ class Mxfp4Weight(QuantWeight):
         """Store the bytes, in another order if tiled.
 
         Raises:
-            ValueError: a shape or a dtype does not fit, or a scale is too large to be tiled.
+            ValueError: a shape or a dtype does not fit.
         """
         require_mxfp4(self, index, blocks, scales)
         if self.tiled:

@@ -2,7 +2,8 @@
 
 Weights stay packed until they are in registers: `mxfp4_tiles` lays them out so that a word holds
 what one thread feeds to the tensor core, and a shift, a mask and half a product make a bfloat16 of
-a code, exactly. Activations stay bfloat16.
+a code, exactly. Activations stay bfloat16. Weights are fetched by cp.async: the wait loops of TMA
+would part the unrolled step into blocks, and ptxas then waits for every wgmma (seen in its code).
 
 Decode is bound by the weights' bytes: gpt-oss-120b's gate and up are 8.8 MB an expert, 35 MB for
 one token (8.4 us at 4.2 TB/s) and 1.13 GB for all 128 (0.27 ms). The inner loop issues 3.4

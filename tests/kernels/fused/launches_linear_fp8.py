@@ -6,8 +6,8 @@ from rose.kernels.dispatch import Implementation, force
 from rose.kernels.gemm import linear_fp8
 from rose.kernels.quantize import FP8_BLOCK, ceil_div
 
-SHAPES = ((5120, 2880), (2880, 4096))
-"""Output and input widths: QKV, output projection."""
+SHAPES = ((5120, 2880), (2880, 4096), (201_088, 2880))
+"""Output and input widths: QKV, output projection, head."""
 ROWS = (1, 256, 8192)
 
 

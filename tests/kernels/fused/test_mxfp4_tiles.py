@@ -55,10 +55,9 @@ def test_every_weight_is_read_exactly_and_in_its_place(groups, device):
     assert torch.equal(found.t().cpu() + 0, wanted + 0)
 
 
-def test_scales_beyond_the_kernels_range_are_refused():
-    scales = torch.full((3, 4), MAX_TILED_SCALE + 1, dtype=torch.uint8)
-    with pytest.raises(ValueError, match=r"scale byte is 193; fused kernels take up to 192"):
-        tile_scales(scales)
+def test_scales_beyond_the_kernels_range_saturate():
+    scales = torch.tensor([[0, 192, 193, 255]], dtype=torch.uint8)
+    assert tile_scales(scales).flatten().tolist() == [0, 192, 192, 192]
 
 
 @pytest.mark.parametrize("width", [32, 160, 288])
