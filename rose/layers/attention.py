@@ -16,7 +16,7 @@ class Attention(nn.Module):
     Attributes:
         group: the KV group whose blocks hold this layer's cache; it carries the window, too.
         qkv: rows are the query heads, then key heads, then value heads.
-        sinks: float32 [num_heads].
+        sinks: dtype [num_heads]; published in bfloat16, which FlashAttention-3 takes as it is.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Attention(nn.Module):
         self.output = Linear(
             width, hidden_size, bias=bias, scheme=scheme, dtype=dtype, device=device
         )
-        storage = torch.empty(num_heads, dtype=torch.float32, device=device)
+        storage = torch.empty(num_heads, dtype=dtype, device=device)
         self.sinks = nn.Parameter(storage, requires_grad=False)
 
     def forward(

@@ -256,7 +256,7 @@ class Worker:
 
     def _plans_launches(self, kv: LayerKV) -> bool:
         shape = Shape(head_dim=kv.key.shape[3], block_size=kv.key.shape[1])
-        return choose("attention", kv.key, shape) is Implementation.TRITON
+        return choose("attention", kv.key, shape) is not Implementation.REFERENCE
 
     def check_grammar(self, grammar: Grammar) -> None:
         """Compile a grammar that sequences of coming steps follow.
