@@ -3,9 +3,12 @@
 The order is that of `SamplingParams`: stop ids masked before min_tokens, bias, penalties,
 temperature, top-k, top-p, min-p; then a draw by noise that is a function of (seed, position, token
 id), so a row's token depends on nothing else in its batch. Work that no row of a step asks for is
-skipped, by what the host knows; nothing waits for the device. A step whose rows are all greedy
-uploads nothing; the draw takes two copies, one of integers and one of reals.
+skipped, by what the host knows; nothing waits for the device. What the rows ask for travels in two
+copies, one of integers and one of reals; rows that only take their best token need none.
 """
+
+from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +19,7 @@ from rose.core.step import NewSequence
 from rose.decoders.decoder import SampleRows
 from rose.kernels import sampling
 from rose.worker.token_pool import TokenPool
-from rose.worker.upload import Staging, upload
+from rose.worker.upload import Number, Staging, upload
 
 LEAST_TEMPERATURE = 1e-6
 """Below it a row is greedy: float32 could not tell the difference."""
@@ -91,6 +94,52 @@ def _bounded(value: float) -> float:
     return min(max(value, -LARGEST), LARGEST)
 
 
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+Array = TypeVar("Array")
+
+
+@dataclass(frozen=True, slots=True)
+class _Integers(Generic[Array]):
+    """int64 parameters of a step, on the host or the device; empty where no row asks.
+
+    Attributes:
+        masked: [m], indices into flattened logits.
+        bias_index: [b], likewise.
+        penalized: [4, p]: rows, their slots, lengths and prompts' lengths.
+        keys: [2, rows], see `gumbel_noise`; this and `positions` of all rows or, if none is drawn,
+            of no row.
+        positions: [rows].
+        filtered: [2, f]: rows, and their top-k.
+    """
+
+    masked: Array
+    bias_index: Array
+    penalized: Array
+    keys: Array
+    positions: Array
+    filtered: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Reals(Generic[Array]):
+    """float64 parameters of a step, likewise.
+
+    Attributes:
+        bias: [b], for `bias_index`.
+        penalties: [3, p]: repetition, presence, frequency.
+        temperature: [rows]: 0 of a greedy row, 1 of a filtered one, whose filter applies its own.
+        min_p: [rows].
+        filters: [2, f]: temperature and top-p.
+    """
+
+    bias: Array
+    penalties: Array
+    temperature: Array
+    min_p: Array
+    filters: Array
+
+
 class Sampler:
     """A TokenSampler over the slots' parameters and the token pool."""
 
@@ -109,11 +158,19 @@ class Sampler:
         Returns:
             int64 [rows].
         """
-        logits = self._penalized(self._biased(self._masked(logits, rows), rows), rows)
-        temperature = self._params.temperature[rows.slots]
-        if not temperature.any():
+        gathered = self._gather(rows)
+        if gathered is None:
             return sampling.sample_greedy(logits)
-        return self._draw(logits, rows, temperature)
+        longest = int(gathered[0].penalized[2].max(initial=0))
+        integers = _Integers(*_send(_columns(gathered[0]), self._device))
+        reals = _Reals(*_send(_columns(gathered[1]), self._device))
+        logits = self._adjusted(logits, integers, reals, longest)
+        if not integers.positions.numel():
+            return sampling.sample_greedy(logits)
+        logits = _filtered(logits, integers, reals)
+        return sampling.sample(
+            logits, integers.keys, integers.positions, reals.temperature, reals.min_p
+        )
 
     def logprobs(
         self, logits: Tensor, tokens: Tensor, rows: SampleRows
@@ -133,81 +190,107 @@ class Sampler:
             logits, tokens = logits.index_select(0, index), tokens.index_select(0, index)
         return wanting, sampling.token_logprobs(logits, tokens, int(asked.max()))
 
-    def _masked(self, logits: Tensor, rows: SampleRows) -> Tensor:
+    def _gather(self, rows: SampleRows) -> tuple[_Integers[IntArray], _Reals[FloatArray]] | None:
+        """What the rows ask for; None if each only takes its best token."""
+        params, slots = self._params, rows.slots
+        temperature = params.temperature[slots]
+        masked = self._early_stops(rows)
+        biased = np.flatnonzero(params.biased[slots])
+        penalized = np.flatnonzero(params.penalized[slots])
+        drawn = slots if temperature.any() else slots[:0]
+        if not (drawn.size or masked.size or biased.size or penalized.size):
+            return None
+        filtered = np.flatnonzero(params.filtered[slots] & (temperature > 0))
+        rest = temperature[: drawn.size].copy()
+        rest[filtered] = 1
+        ids = [params.bias_ids[slot] for slot in slots[biased]]
+        values = [params.bias_values[slot] for slot in slots[biased]]
+        whose, which = slots[penalized], slots[filtered]
+        integers = _Integers(
+            masked=masked,
+            bias_index=_flat(biased, ids, params.vocab_size),
+            penalized=np.stack(
+                [penalized, whose, rows.positions[penalized], params.prompt_length[whose]]
+            ),
+            keys=params.key[:, drawn],
+            positions=rows.positions[: drawn.size],
+            filtered=np.stack([filtered, params.top_k[which]]),
+        )
+        reals = _Reals(
+            bias=np.concatenate(values) if values else np.zeros(0),
+            penalties=np.stack(
+                [params.repetition[whose], params.presence[whose], params.frequency[whose]]
+            ),
+            temperature=rest,
+            min_p=params.min_p[drawn],
+            filters=np.stack([temperature[filtered], params.top_p[which]]),
+        )
+        return integers, reals
+
+    def _early_stops(self, rows: SampleRows) -> IntArray:
+        """Flat indices of the stop ids of rows that must not end yet."""
         params = self._params
         generated = rows.positions - params.prompt_length[rows.slots]
         early = np.flatnonzero(generated < params.min_tokens[rows.slots])
-        stops = [params.stop_ids[rows.slots[i]] for i in early]
-        index = _flat(early, stops, params.vocab_size)
-        if not index.size:
-            return logits
-        masked = logits.clone()
-        masked.view(-1).index_fill_(0, upload(index, self._device), -torch.inf)
-        return masked
+        stops = [params.stop_ids[slot] for slot in rows.slots[early]]
+        return _flat(early, stops, params.vocab_size)
 
-    def _biased(self, logits: Tensor, rows: SampleRows) -> Tensor:
-        params = self._params
-        biased = np.flatnonzero(params.biased[rows.slots])
-        if not biased.size:
-            return logits
-        slots = rows.slots[biased]
-        index = _flat(biased, [params.bias_ids[s] for s in slots], params.vocab_size)
-        values = np.concatenate([params.bias_values[s] for s in slots]).astype(np.float32)
-        moved = logits.clone()
-        moved.view(-1).index_add_(0, upload(index, self._device), upload(values, self._device))
-        return moved
+    def _adjusted(
+        self, logits: Tensor, integers: _Integers[Tensor], reals: _Reals[Tensor], longest: int
+    ) -> Tensor:
+        """Masks, biases and penalties applied, to a copy if there are any.
 
-    def _penalized(self, logits: Tensor, rows: SampleRows) -> Tensor:
-        params = self._params
-        which = np.flatnonzero(params.penalized[rows.slots])
-        if not which.size:
+        The longest penalized row has `longest` tokens.
+        """
+        if integers.masked.numel() or integers.bias_index.numel():
+            logits = logits.clone()
+            logits.view(-1).index_fill_(0, integers.masked, -torch.inf)
+            logits.view(-1).index_add_(0, integers.bias_index, reals.bias.float())
+        index, slots, lengths, prompt_lengths = integers.penalized
+        if not index.numel():
             return logits
-        slots, lengths = rows.slots[which], rows.positions[which]
-        long: Staging[np.int64] = Staging()
-        for part in (which, slots, lengths, params.prompt_length[slots]):
-            long.add(part)
-        index, device_slots, device_lengths, prompt_lengths = long.upload(self._device)
-        factors = np.stack(
-            [params.repetition[slots], params.presence[slots], params.frequency[slots]]
-        )
-        repetition, presence, frequency = upload(factors.astype(np.float32), self._device)
+        repetition, presence, frequency = reals.penalties.float()
         penalized = sampling.penalize(
             logits.index_select(0, index),
-            self._pool.rows(device_slots, int(lengths.max())),
+            self._pool.rows(slots, longest),
             prompt_lengths,
-            device_lengths,
+            lengths,
             repetition=repetition,
             presence=presence,
             frequency=frequency,
         )
         return logits.index_copy(0, index, penalized)
 
-    def _draw(
-        self, logits: Tensor, rows: SampleRows, temperature: npt.NDArray[np.float64]
-    ) -> Tensor:
-        params, slots = self._params, rows.slots
-        which = np.flatnonzero(params.filtered[slots] & (temperature > 0))
-        long: Staging[np.int64] = Staging()
-        for part in (params.key[:, slots], rows.positions, which, params.top_k[slots[which]]):
-            long.add(part)
-        keys, positions, index, top_k = long.upload(self._device)
-        rest = temperature.copy()
-        rest[which] = 1  # the filters apply it to theirs
-        real: Staging[np.float64] = Staging()
-        for column in (rest, params.min_p[slots], temperature[which], params.top_p[slots[which]]):
-            real.add(column)
-        device_rest, min_p, filter_temperature, top_p = real.upload(self._device)
-        if which.size:
-            some = logits.index_select(0, index)
-            scaled = sampling.scale_by_temperature(some, filter_temperature.float())
-            kept = sampling.keep_top_k_top_p(scaled, top_k, top_p)
-            logits = kept if which.size == slots.size else logits.index_copy(0, index, kept)
-        return sampling.sample(logits, keys, positions, device_rest, min_p)
+
+def _filtered(logits: Tensor, integers: _Integers[Tensor], reals: _Reals[Tensor]) -> Tensor:
+    """Top-k and top-p applied to the rows that ask, after their temperature."""
+    index, top_k = integers.filtered
+    if not index.numel():
+        return logits
+    temperature, top_p = reals.filters
+    some = logits.index_select(0, index)
+    scaled = sampling.scale_by_temperature(some, temperature.float())
+    kept = sampling.keep_top_k_top_p(scaled, top_k, top_p)
+    return kept if len(kept) == len(logits) else logits.index_copy(0, index, kept)
 
 
-def _flat(
-    rows: npt.NDArray[np.intp], ids: list[npt.NDArray[np.int64]], vocab_size: int
-) -> npt.NDArray[np.int64]:
+def _columns(
+    values: _Integers[npt.NDArray[Number]] | _Reals[npt.NDArray[Number]],
+) -> list[npt.NDArray[Number]]:
+    return [getattr(values, field.name) for field in fields(values)]
+
+
+def _send(parts: list[npt.NDArray[Number]], device: torch.device) -> list[Tensor]:
+    """All parts in one copy; none if there is nothing in them."""
+    if not any(part.size for part in parts):
+        return [torch.empty_like(torch.from_numpy(part), device=device) for part in parts]
+    staging: Staging[Number] = Staging()
+    for part in parts:
+        staging.add(part)
+    return staging.upload(device)
+
+
+def _flat(rows: npt.NDArray[np.intp], ids: list[IntArray], vocab_size: int) -> IntArray:
     """Indices of (row, each of its ids) in flattened logits."""
     parts = [row * vocab_size + own for row, own in zip(rows, ids, strict=True)]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

@@ -233,7 +233,7 @@ SETTINGS = [
 ]
 
 
-def sampler_of(settings, vocab, device):
+def sampler_of(settings, vocab, device, stops=()):
     pool, params = TokenPool(len(settings), 64, device), SlotParams(len(settings), vocab)
     for slot, one in enumerate(settings):
         new = NewSequence(
@@ -243,7 +243,7 @@ def sampler_of(settings, vocab, device):
             num_prompt_tokens=3,
             sampling=one,
             seed=2**40 + slot,
-            stop_token_ids=(),
+            stop_token_ids=stops,
         )
         pool.write(slot, new.token_ids)
         params.admit(new)
@@ -260,18 +260,28 @@ def test_the_sampler_draws_alike_with_either_implementation(device):
 
 
 def test_uploads_of_a_step(monkeypatch, device):
-    """Greedy steps send nothing; others one array of integers and one of reals."""
+    """Greedy steps send nothing; others at most one array of integers and one of reals."""
     sent = []
 
     real = upload.upload
     monkeypatch.setattr(upload, "upload", lambda a, to: sent.append(a.dtype.kind) or real(a, to))
     monkeypatch.setattr("rose.worker.sampler.upload", upload.upload)
-    sampler = sampler_of(SETTINGS[:4], 40, device)
-    logits = inputs(4, 40, device)[0]
-    sampler.sample(logits[:1], SampleRows(np.array([0]), np.array([3])))
-    assert sent == []
-    sampler.sample(logits, SampleRows(np.arange(4), np.full(4, 3)))
-    assert sent == ["i", "f"]
+    early = SamplingParams(temperature=0, min_tokens=3)
+    sampler = sampler_of([*SETTINGS, early], 40, device, stops=(7,))
+    logits = inputs(8, 40, device)[0]
+    for slots, expected in [
+        ([0], ""),
+        ([7], "i"),
+        ([0, 1], "if"),
+        ([2, 3], "if"),
+        ([0, 5], "if"),
+        ([6], "if"),
+        (range(8), "if"),
+    ]:
+        sent.clear()
+        rows = SampleRows(np.array(slots), np.full(len(slots), 3))
+        sampler.sample(logits[: len(slots)], rows)
+        assert "".join(sent) == expected, slots
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU can be waited for")
