@@ -60,13 +60,17 @@ def random_weights(
 ) -> Weights:
     """Weights that keep the size of what they multiply."""
     generator = torch.Generator(device).manual_seed(seed)
-    shape = (experts, parts, out, width)
-    value = torch.randn(shape, generator=generator, device=device) * width**-0.5
+    # One expert at a time: the codecs need many times a weight's size.
+    each = []
+    for _ in range(experts):
+        value = torch.randn((parts, out, width), generator=generator, device=device) * width**-0.5
+        each.append((value.bfloat16(), *quantize_fp8_block(value), *quantize_mxfp4(value)))
+    bf16, values, grids, blocks, scales = (torch.stack(part) for part in zip(*each, strict=True))
     bias = torch.randn((experts, parts * out), generator=generator, device=device)
     return Weights(
-        value.bfloat16(),
-        Fp8Matrices(*quantize_fp8_block(value)),
-        Mxfp4Matrices(*quantize_mxfp4(value), tiled=False),
+        bf16,
+        Fp8Matrices(values, grids),
+        Mxfp4Matrices(blocks, scales, tiled=False),
         bias.bfloat16(),
     )
 
