@@ -37,7 +37,8 @@ def _rotate_heads(
     tl.store(target + at + half, round_to(second * cos + first * sin, dtype), mask=inside)
 
 
-@triton.jit
+# The mapping is a slice of one upload, aligned by chance: not worth a compilation each.
+@triton.jit(do_not_specialize_on_alignment=["slot_mapping"])
 def _rope_write_kv_kernel(
     qkv: tl.tensor,
     cos: tl.tensor,

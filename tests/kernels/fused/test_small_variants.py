@@ -1,0 +1,53 @@
+"""How many variants of the small kernels an engine compiles: few, whatever a step's size."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+SCRIPT = """
+import json
+import torch
+from rose.kernels.dispatch import Implementation, force
+from rose.kernels.paged_kv import LayerKV
+from rose.kernels.rope_kv import rope_write_kv
+from tests.kernels.fused import launches_small as small
+from tools.sm90 import compile_only
+
+def rotate(tokens, shift):
+    qkv, cos = small._empty(tokens, 80 * 64), torch.empty(tokens, 32)
+    kv = LayerKV(*(small._empty(2, 128, 8, 64) for _ in range(2)))
+    slots = torch.empty(tokens + shift, dtype=torch.int64)[shift:]
+    rope_write_kv(qkv, cos, cos, slots, kv, 64)
+
+with compile_only() as launches, force(Implementation.TRITON):
+    for tokens in (1, 7, 8, 16, 48, 65, 1000, 4097, 5000):
+        small._norms(tokens)
+        small._experts(tokens)
+        for shift in (0, 1):
+            rotate(tokens, shift)
+variants = {}
+for each in launches:
+    variants.setdefault(each.kernel, set()).add(each.ptx)
+print(json.dumps({name: len(found) for name, found in variants.items()}))
+"""
+
+
+def test_sizes_and_places_of_a_batch_need_few_variants():
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == {
+        "_rms_norm_kernel": 3,  # alone, with the residual, with quantisation
+        "_quantize_rows_kernel": 1,
+        "_rope_write_kv_kernel": 1,
+        "_combine_kernel": 2,  # without and with the residual
+        "_swiglu_kernel": 1,
+        # Of 32 and of 128 experts: blocks of 8, 32 and 64 tokens, those of 64 alone or in company.
+        "_route_count_kernel": 4,
+        "_route_place_kernel": 8,
+    }
