@@ -199,12 +199,24 @@ def sample(
         from rose.kernels.fused import sampling as fused
 
         return fused.sample(logits, keys, positions, temperature, min_p)
-    best = logits.argmax(dim=-1)
     random = temperature.nonzero().squeeze(1)
-    scaled = scale_by_temperature(logits[random], temperature[random].float())
-    kept = keep_min_p(scaled, min_p[random].float())
-    noise = gumbel_noise(keys[:, random], positions[random], logits.shape[1])
-    return best.index_copy_(0, random, kept.add_(noise).argmax(dim=-1))
+    if len(random) == len(logits):
+        return _draw(logits, keys, positions, temperature, min_p)
+    parts = (logits, positions, temperature, min_p)
+    some, *others = (part.index_select(0, random) for part in parts)
+    drawn = _draw(some, keys.index_select(1, random), *others)
+    return logits.argmax(dim=-1).index_copy_(0, random, drawn)
+
+
+def _draw(
+    logits: Tensor, keys: Tensor, positions: Tensor, temperature: Tensor, min_p: Tensor
+) -> Tensor:
+    """`sample` of rows of which none is greedy."""
+    scaled = scale_by_temperature(logits, temperature.float())
+    if min_p.any():
+        scaled = keep_min_p(scaled, min_p.float())
+    noise = gumbel_noise(keys, positions, logits.shape[1])
+    return scaled.add_(noise).argmax(dim=-1)
 
 
 @dataclass(frozen=True, slots=True)
