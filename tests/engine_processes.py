@@ -16,6 +16,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPTED_ENGINE = ROOT / "tests" / "scripted_engine.py"
 PRINTABLE, EOS, MAX_MODEL_LEN = 94, 258, 2048  # as in scripted_engine.py
 
+PATIENCE_S = 60.0
+"""How long to wait for what must happen. It costs nothing where it happens, and a busy machine may
+pause any process for seconds."""
+
 
 def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -34,7 +38,7 @@ def start_engine(endpoint: str, **flags: object) -> subprocess.Popen[str]:
 
 def stop(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.wait(10)
+    process.wait(PATIENCE_S)
     if process.stderr is not None:
         process.stderr.close()
 
@@ -53,7 +57,7 @@ def make_request(request_id: str, *ids: int, **sampling: object) -> protocol.Req
     )
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -71,12 +75,12 @@ class RawFrontEnd:
     def send(self, message: wire.Message) -> None:
         self.socket.send_multipart(wire.encode(message))
 
-    def next(self, seconds: float = 20.0) -> wire.Message:
+    def next(self, seconds: float = PATIENCE_S) -> wire.Message:
         if not self.socket.poll(int(seconds * 1000)):
             raise TimeoutError(f"no message in {seconds} s")
         return wire.decode(self.socket.recv_multipart())
 
-    def wait_for(self, kind: type, seconds: float = 20.0):
+    def wait_for(self, kind: type, seconds: float = PATIENCE_S):
         """The next message of that kind; others are dropped."""
         end = time.monotonic() + seconds
         while True:

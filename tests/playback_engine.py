@@ -34,6 +34,7 @@ from rose.server.app import FrontEnd, create_app
 from rose.server.detokenize import TextCodec
 from rose.server.engine_client import EngineClient
 from rose.server.policy import Policy
+from tests.engine_processes import PATIENCE_S
 
 MODEL = "played"
 NANO = Path(__file__).resolve().parents[1] / "rose" / "assets" / "nano"
@@ -186,7 +187,7 @@ def playing(
         finally:
             front_end.stop()
             ending.set()
-            playback.join(10)
+            playback.join(PATIENCE_S)
 
 
 class _FrontEndThread:
@@ -198,18 +199,23 @@ class _FrontEndThread:
         self._server: uvicorn.Server | None = None
 
     async def _serve(self) -> None:
-        async with EngineClient(self._endpoint) as client:
+        # No pause of the machine is to look like the engine's death, or to close a connection.
+        async with EngineClient(self._endpoint, dead_after_s=600.0) as client:
             await client.wait_ready()
             front_end = FrontEnd(client, None, self._chat_format, self._policy)
             config = uvicorn.Config(
-                create_app(front_end), port=0, log_level="warning", lifespan="off"
+                create_app(front_end),
+                port=0,
+                log_level="warning",
+                lifespan="off",
+                timeout_keep_alive=600,
             )
             self._server = uvicorn.Server(config)
             await self._server.serve()
 
     def start(self) -> str:
         self._thread.start()
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE_S
         while self._server is None or not self._server.started:
             assert time.monotonic() < end, "the front end did not start"
             time.sleep(0.01)
@@ -219,4 +225,4 @@ class _FrontEndThread:
     def stop(self) -> None:
         if self._server is not None:
             self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import time
 
-import httpx
 import pytest
 from click.testing import CliRunner
 
 from rose.cli import main
+from tests import patient_http
 from tests.engine_processes import environment, eventually
 
 
@@ -52,7 +52,7 @@ def test_https_with_keys_origins_and_a_log(certificate, tmp_path):
     trusted = ssl.create_default_context(cafile=certificate / "cert.pem")
     with front_end(tmp_path, *map(str, words)) as (url, log):
         assert url.startswith("https://127.0.0.1:")
-        with httpx.Client(base_url=url, verify=trusted) as client:
+        with patient_http.Client(base_url=url, verify=trusted) as client:
             health = client.get("/health", headers={"Origin": "https://a.example"})
             assert health.status_code == 503
             assert health.headers["Access-Control-Allow-Origin"] == "*"
@@ -67,7 +67,7 @@ def test_https_with_keys_origins_and_a_log(certificate, tmp_path):
 def test_an_idle_connection_is_closed_in_time(tmp_path):
     with (
         front_end(tmp_path, "--keep-alive", "1") as (url, _),
-        httpx.Client(base_url=url) as client,
+        patient_http.Client(base_url=url) as client,
     ):
         client.get("/version")
         [connection] = client._transport._pool.connections

@@ -13,11 +13,13 @@ import httpx
 import pytest
 from hypothesis import settings
 
-from tests.engine_processes import environment
+from tests import patient_http
+from tests.engine_processes import PATIENCE_S, environment
 
 settings.register_profile("long", max_examples=5000)  # for runs by hand
 
 PROGRAM = Path(__file__).with_name("serve_program.py")
+START_S = 200.0  # for torch to be imported on a machine that never did
 
 
 class Server:
@@ -39,7 +41,7 @@ class Server:
         assert self.process.stderr is not None
         self.lines.extend(iter(self.process.stderr.readline, ""))
 
-    def line(self, beginning: str, seconds: float = 20.0) -> str:
+    def line(self, beginning: str, seconds: float = PATIENCE_S) -> str:
         """The line that begins so, once it is printed."""
         end = time.monotonic() + seconds
         while True:
@@ -58,11 +60,11 @@ class Server:
         return self
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path)
+        return patient_http.get(self.url + path)
 
     def post(self, **body: object) -> httpx.Response:
         body = {"model": "fake", "prompt": [5, 6, 7], "temperature": 0} | body
-        return httpx.post(self.url + "/v1/completions", json=body, timeout=20)
+        return patient_http.post(self.url + "/v1/completions", json=body)
 
     def running(self) -> int:
         return self.get("/health").json()["running"]
@@ -78,11 +80,11 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             try:
-                self.process.wait(5)
+                self.process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
+        self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
         assert self.process.stderr is not None
         self.process.stderr.close()
 
@@ -95,6 +97,12 @@ def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
     make_tokenizer().save(str(folder / "tokenizer.json"))
     return folder
+
+
+@pytest.fixture
+def hurry(tmp_path: Path) -> Path:
+    """The file whose existence ends all slowness of an engine that was started with it."""
+    return tmp_path / "hurry"
 
 
 @pytest.fixture
@@ -123,6 +131,7 @@ def nano_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where clients find the API of `rose serve nano`, which runs in processes of its own."""
     log = tmp_path_factory.mktemp("nano") / "log"
     words = ["serve", "nano", "--port", "0", "--device", "cpu", "--cpu-threads", "1"]
+    words += ["--keep-alive", "600"]  # as in serve_program.py
     with log.open("w") as stderr:
         command = [sys.executable, "-m", "rose", *words]
         process = subprocess.Popen(command, env=environment(), stderr=stderr)
@@ -130,11 +139,11 @@ def nano_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield _served_url(process, log)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def _served_url(process: subprocess.Popen[bytes], log: Path) -> str:
-    end = time.monotonic() + 60
+    end = time.monotonic() + START_S
     while True:
         for line in log.read_text().splitlines():
             if line.startswith("Serving "):

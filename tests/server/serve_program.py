@@ -27,16 +27,19 @@ def main() -> int:
     parser.add_argument("--no-restart", action="store_true")
     parser.add_argument("--restart-delay-s", type=float, default=0.2)
     parser.add_argument("--hung-s", type=float, default=30.0)
+    # Long enough that no pause of the machine looks like an engine's death.
+    parser.add_argument("--dead-after-s", type=float, default=600.0)
     parser.add_argument("engine_flags", nargs="*")
     args = parser.parse_args()
     flags = [*args.engine_flags, "--parent-pid", str(os.getpid())]
     try:
         sock = bind_for(args.front_ends, "127.0.0.1", args.port)
-        restart = RestartPolicy(args.restart_delay_s, max_failures=3, hung_s=args.hung_s)
+        restart = RestartPolicy(args.restart_delay_s, 600.0, max_failures=3, hung_s=args.hung_s)
         options = ServeOptions(
             tokenizer_folder=args.tokenizer_folder,
             drain_s=args.drain_s,
-            dead_after_s=5.0,
+            dead_after_s=args.dead_after_s,
+            keep_alive_s=600,  # lest a connection is closed as a client that paused posts again
             restart=None if args.no_restart else restart,
             num_engines=args.engines,
             num_front_ends=args.front_ends,

@@ -1,11 +1,11 @@
 """API keys: who gets in, and that nobody sees another's responses."""
 
-import httpx
 import openai
 import pytest
 
 from rose.server.auth import OPEN_PATHS, ApiKeyError, ApiKeys
 from rose.server.policy import Policy
+from tests import patient_http
 from tests.playback_engine import MODEL, NANO, playing
 
 
@@ -43,7 +43,7 @@ def test_without_a_key_of_this_server_nothing_is_served(played, header):
         ("POST", "/tokenize"),
         ("GET", "/nowhere"),
     ):
-        answer = httpx.request(method, played.url + path, headers=headers)
+        answer = patient_http.request(method, played.url + path, headers=headers)
         assert answer.status_code == 401
         assert answer.headers["WWW-Authenticate"] == "Bearer"
         error = answer.json()["error"]
@@ -60,14 +60,14 @@ def test_openais_client_tells_a_wrong_key(played):
 def test_each_of_the_keys_opens(played, bob):
     assert played.chat("Hi.").choices[0].message.content == "Hi."
     assert bob.models.list().data[0].id == MODEL
-    answer = httpx.get(played.url + "/v1/models", headers={"Authorization": "bearer  bob"})
+    answer = patient_http.get(played.url + "/v1/models", headers={"Authorization": "bearer  bob"})
     assert answer.status_code == 200
 
 
 def test_who_watches_the_server_needs_no_key(played):
     assert {"/health", "/ready", "/metrics", "/version"} == OPEN_PATHS
     for path in OPEN_PATHS:
-        assert httpx.get(played.url + path).status_code == 200
+        assert patient_http.get(played.url + path).status_code == 200
 
 
 def test_responses_belong_to_their_key(played, bob):

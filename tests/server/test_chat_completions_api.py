@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from rose.protocol import FinishReason
+from tests import patient_http
 from tests.engine_processes import eventually
 from tests.playback_engine import MODEL, NANO, Played, playing
 
@@ -30,7 +31,7 @@ def played() -> Iterator[Played]:
 
 def post(played: Played, **body: object) -> httpx.Response:
     body = {"model": MODEL, "messages": USER} | body
-    return httpx.post(played.url + "/v1/chat/completions", json=body, timeout=20)
+    return patient_http.post(played.url + "/v1/chat/completions", json=body)
 
 
 def test_an_answer(played):
@@ -364,7 +365,7 @@ def test_200_000_equal_characters_are_tokenised_quickly_and_block_nobody(played)
 
     def watch() -> None:
         nonlocal worst
-        with httpx.Client() as client:
+        with patient_http.Client() as client:
             while not done.is_set():
                 began = time.monotonic()
                 client.get(played.url + "/v1/models")

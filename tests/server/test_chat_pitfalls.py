@@ -11,12 +11,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from rose.protocol import FinishReason
 from rose.server.chat.registry import ChatFormatError
 from rose.server.front_end import ModelText
+from tests import patient_http
 from tests.engine_processes import eventually
 from tests.playback_engine import MODEL, NANO, Played, playing
 
@@ -289,7 +289,7 @@ def test_17_a_missing_vocabulary_is_told_at_the_start(tmp_path: Path, caplog):
 def test_17_and_at_each_request_a_400_says_why(tmp_path: Path):
     with playing(tmp_path) as played:
         body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
-        response = httpx.post(played.url + "/v1/chat/completions", json=body)
+        response = patient_http.post(played.url + "/v1/chat/completions", json=body)
     assert response.status_code == 400
     error = response.json()["error"]
     assert error["code"] == "no_chat_format"

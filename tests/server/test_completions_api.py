@@ -15,6 +15,7 @@ from rose.protocol import InvalidRequestError, Request
 from rose.server.detokenize import TextCodec
 from rose.server.http import MAX_BODY_BYTES
 from rose.server.openai_types import CompletionRequest
+from tests import patient_http
 from tests.engine_processes import eventually, fake_output, make_request
 from tests.fakes import digest_of, expected_prompt_logprobs, token_logprobs
 
@@ -262,7 +263,7 @@ def test_bad_values_are_refused_by_name(server, fields, param, says):
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b'{"model": "\xff"}', b"null"])
 def test_bodies_that_are_no_request(server, body):
-    response = httpx.post(server.url + "/v1/completions", content=body)
+    response = patient_http.post(server.url + "/v1/completions", content=body)
     assert response.status_code == 400
     assert "JSON" in response.json()["error"]["message"] or "body" in response.text
 
@@ -293,7 +294,7 @@ def test_numbers_too_large_for_the_wire(server, field):
 
 def test_a_body_too_large_is_refused_unread(server):
     content = b'{"model": "' + b"x" * MAX_BODY_BYTES + b'"}'
-    response = httpx.post(server.url + "/v1/completions", content=content)
+    response = patient_http.post(server.url + "/v1/completions", content=content)
     assert response.status_code == 413
     assert f"at most {MAX_BODY_BYTES} bytes" in response.json()["error"]["message"]
 
@@ -320,7 +321,7 @@ def test_clients_that_leave_at_any_stage_leave_no_trace(server):
 
 def test_nan_is_refused(server):
     content = b'{"model": "fake", "prompt": [1], "temperature": NaN}'
-    response = httpx.post(server.url + "/v1/completions", content=content)
+    response = patient_http.post(server.url + "/v1/completions", content=content)
     assert response.status_code == 400
     assert "temperature" in response.json()["error"]["message"]
 
@@ -334,7 +335,7 @@ def test_errors_of_other_kinds(server, client):
     assert server.get("/v1/models/").status_code == 404
     assert server.get("/v1/completions").status_code == 405
     assert server.get("/v1/completions").headers["allow"] == "POST"
-    assert httpx.head(server.url + "/health").status_code == 200
+    assert patient_http.head(server.url + "/health").status_code == 200
     assert "error" in server.get("/v1/completions").json()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rose.protocol import EngineDeadError, InvalidRequestError, Request
 from rose.server.engine_client import EngineClient, EngineState
-from tests.engine_processes import fake_output, make_request, start_engine, stop
+from tests.engine_processes import PATIENCE_S, fake_output, make_request, start_engine, stop
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def start(endpoint) -> Iterator[Callable]:
 
 @pytest.fixture
 async def client(endpoint) -> AsyncIterator[EngineClient]:
-    async with EngineClient(endpoint, hello_interval_s=0.1, dead_after_s=1.0) as client:
+    async with EngineClient(endpoint, hello_interval_s=0.1, dead_after_s=600.0) as client:
         yield client
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -79,7 +79,7 @@ async def test_a_refused_request(start, client):
 
 
 async def test_leaving_early_aborts(start, client):
-    start(step_s=0.01)
+    start(step_s=0.05)
     await client.wait_ready()
     task = asyncio.create_task(ids_of(client, make_request("a", max_tokens=2000)))
     await until(lambda: client.stats.running == 1)
@@ -94,7 +94,7 @@ async def test_leaving_early_aborts(start, client):
 
 
 async def test_one_sequence_that_suffices_is_freed_at_once(start, client):
-    start(step_s=0.01)
+    start(step_s=0.05)
     await client.wait_ready()
     # Long enough that the others cannot end by themselves before it was seen that one did.
     request = make_request("a", n=3, max_tokens=2000, temperature=1.0, seed=1, ignore_eos=True)
@@ -140,13 +140,14 @@ async def test_an_engine_that_fails(start, client):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_silence_is_death(start, client, number):
-    process = start(step_s=0.01)
+    process = start(step_s=0.05)
     await client.wait_ready()
     task = asyncio.create_task(ids_of(client, make_request("a", max_tokens=2000)))
     await until(lambda: client.stats.running == 1)
     process.send_signal(number)
+    client._dead_after_s = 1.0  # only now, lest an engine that merely paused is given up
     with pytest.raises(EngineDeadError, match="no heartbeat from the engine for"):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, PATIENCE_S)
     with pytest.raises(EngineDeadError):
         client.generate([make_request("b")])
     assert client.stats.running == 0
@@ -156,7 +157,9 @@ async def test_an_engine_that_was_suspended_is_taken_back(start, client):
     process = start(step_s=0.01)
     await client.wait_ready()
     process.send_signal(signal.SIGSTOP)
+    client._dead_after_s = 1.0
     await until(lambda: client.state is EngineState.DEAD)
+    client._dead_after_s = 600.0
     process.send_signal(signal.SIGCONT)
     await client_ready(client)
     request = make_request("a")
@@ -164,22 +167,21 @@ async def test_an_engine_that_was_suspended_is_taken_back(start, client):
 
 
 async def test_a_restarted_engine_serves_and_old_requests_fail_at_once(start, client):
-    first = start(step_s=0.01)
+    first = start(step_s=0.05)
     await client.wait_ready()
-    client._dead_after_s = 60.0  # so that it is not silence which tells
     task = asyncio.create_task(ids_of(client, make_request("a", max_tokens=2000)))
     await until(lambda: client.stats.running == 1)
     first.kill()
-    first.wait(10)
+    first.wait(PATIENCE_S)
     start()
     with pytest.raises(EngineDeadError, match="restarted"):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, PATIENCE_S)
     request = make_request("b")
     assert await ids_of(client, request) == fake_output(request)
 
 
 async def test_the_supervisors_word(start, client):
-    process = start(step_s=0.01)
+    process = start(step_s=0.05)
     await client.wait_ready()
     task = asyncio.create_task(ids_of(client, make_request("a", max_tokens=2000)))
     await until(lambda: client.stats.running == 1)

@@ -3,16 +3,15 @@
 import json
 import threading
 
-import httpx
-
-from tests.engine_processes import eventually
+from tests import patient_http
+from tests.engine_processes import PATIENCE_S, eventually
 from tests.playback_engine import NANO
 
 NUM_STREAMS = 50
 PATHS = {
-    "/v1/completions": {"prompt": [5, 6, 7], "max_tokens": 500, "return_token_ids": True},
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 500},
-    "/v1/responses": {"input": "Hi", "max_output_tokens": 500},
+    "/v1/completions": {"prompt": [5, 6, 7], "max_tokens": 1500, "return_token_ids": True},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1500},
+    "/v1/responses": {"input": "Hi", "max_output_tokens": 1500},
 }
 
 
@@ -32,7 +31,7 @@ class Reader:
 
     def _read(self) -> None:
         body = {"model": "fake", "stream": True, "temperature": 0} | PATHS[self._path]
-        with httpx.stream("POST", self._url + self._path, json=body, timeout=60) as response:
+        with patient_http.stream("POST", self._url + self._path, json=body) as response:
             self.status = response.status_code
             for line in response.iter_lines():
                 if line.startswith("data: "):
@@ -53,10 +52,10 @@ def test_every_stream_ends_with_an_error_and_the_engine_is_started_again(start_s
     ).ready()
     paths = list(PATHS)
     readers = [Reader(server.url, paths[n % len(paths)]) for n in range(NUM_STREAMS)]
-    eventually(lambda: all(reader.events for reader in readers), 30)
+    eventually(lambda: all(reader.events for reader in readers))
     server.kill_engine()
     for reader in readers:
-        reader.thread.join(10)
+        reader.thread.join(PATIENCE_S)
         assert not reader.thread.is_alive(), "a stream goes on without an engine"
         assert reader.status == 200
         assert "SIGKILL" in reader.last_error()

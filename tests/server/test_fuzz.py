@@ -6,7 +6,6 @@ Run longer by hand: `pytest tests/server/test_fuzz.py --hypothesis-profile=long`
 from collections import Counter
 from collections.abc import Iterator
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +19,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tests import patient_http
 from tests.engine_processes import eventually
 from tests.playback_engine import NANO
 from tests.server.conftest import Server
@@ -64,7 +64,7 @@ def api(fuzzed_server: Server) -> schemathesis.BaseSchema:
 def kept_id(fuzzed_server: Server) -> str:
     """Id of a response that the server keeps."""
     body = GOOD["/v1/responses"]
-    return httpx.post(fuzzed_server.url + "/v1/responses", json=body).json()["id"]
+    return patient_http.post(fuzzed_server.url + "/v1/responses", json=body).json()["id"]
 
 
 def test_no_request_breaks_the_server(api: schemathesis.BaseSchema, kept_id: str) -> None:

@@ -1,12 +1,12 @@
 """Limits of one server, over HTTP: what is too much is refused by name, and at once."""
 
-import httpx
 import openai
 import pytest
 
 from rose.server.limits import Limits
 from rose.server.policy import Policy
 from rose.server.responses.store import StoreLimits
+from tests import patient_http
 from tests.engine_processes import eventually
 from tests.playback_engine import MODEL, NANO, playing
 
@@ -81,7 +81,7 @@ def test_too_many_choices(played):
     ],
 )
 def test_a_prompt_too_long(played, path, fields, param):
-    answer = httpx.post(f"{played.url}/v1/{path}", json={"model": MODEL} | fields)
+    answer = patient_http.post(f"{played.url}/v1/{path}", json={"model": MODEL} | fields)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
     assert "at most 200 on this server; got " in answer.json()["error"]["message"]
@@ -89,7 +89,7 @@ def test_a_prompt_too_long(played, path, fields, param):
 
 def test_a_body_too_large(played):
     for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize"):
-        answer = httpx.post(played.url + path, content=b" " * 4001)
+        answer = patient_http.post(played.url + path, content=b" " * 4001)
         assert answer.status_code == 413
         assert "at most 4000 bytes" in answer.json()["error"]["message"]
 
@@ -113,10 +113,10 @@ def test_a_full_queue_refuses_and_takes_again_when_one_ends(played):
         error = refusal(lambda: played.chat())
         assert error.type == "rate_limit_error"
         assert error.response.headers["Retry-After"] == "1"
-        answer = httpx.get(played.url + "/ready")
+        answer = patient_http.get(played.url + "/ready")
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_full")
-        assert httpx.get(played.url + "/health").status_code == 200
-    eventually(lambda: httpx.get(played.url + "/ready").status_code == 200)
+        assert patient_http.get(played.url + "/health").status_code == 200
+    eventually(lambda: patient_http.get(played.url + "/ready").status_code == 200)
     assert played.chat("Hi.").choices[0].message.content == "Hi."
 
 
@@ -126,7 +126,7 @@ def test_refused_calls_leave_no_place_taken(played):
     played.engine.refuse("no", "prompt_token_ids")
     for _ in range(5):
         refusal(lambda: played.chat())
-    assert httpx.get(played.url + "/ready").status_code == 200
+    assert patient_http.get(played.url + "/ready").status_code == 200
 
 
 def test_a_call_that_takes_too_long_ends_with_an_error(played):
@@ -145,7 +145,7 @@ def test_one_in_the_background_too(played):
     eventually(lambda: played.client.responses.retrieve(response.id).status == "failed")
     failed = played.client.responses.retrieve(response.id)
     assert "longer than the 0.5 s" in failed.error.message
-    assert httpx.get(played.url + "/ready").status_code == 200
+    assert patient_http.get(played.url + "/ready").status_code == 200
 
 
 def test_few_responses_are_kept(played):

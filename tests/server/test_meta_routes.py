@@ -1,11 +1,11 @@
 """Routes about the server itself, tokens and text, and pages of other origins; over HTTP."""
 
-import httpx
 import pytest
 
 import rose.server.meta_routes
 from rose.server.policy import Policy
 from rose.version import __version__
+from tests import patient_http
 from tests.playback_engine import MODEL, NANO, playing
 
 ORIGIN = "https://app.example"
@@ -25,13 +25,13 @@ def textless(tmp_path_factory):
 
 
 def post(played, path, **body):
-    return httpx.post(played.url + path, json=body)
+    return patient_http.post(played.url + path, json=body)
 
 
 def test_ready_and_version(played):
-    assert httpx.get(played.url + "/ready").json() == {"ready": True}
-    assert httpx.head(played.url + "/ready").status_code == 200
-    assert httpx.get(played.url + "/version").json() == {"version": __version__}
+    assert patient_http.get(played.url + "/ready").json() == {"ready": True}
+    assert patient_http.head(played.url + "/ready").status_code == 200
+    assert patient_http.get(played.url + "/version").json() == {"version": __version__}
 
 
 def test_not_ready_before_there_is_an_engine(start_server):
@@ -39,7 +39,7 @@ def test_not_ready_before_there_is_an_engine(start_server):
     answer = server.get("/ready")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     assert answer.json()["error"]["code"] == "engine_starting"
-    assert httpx.post(server.url + "/tokenize", json={"prompt": "a"}).status_code == 503
+    assert patient_http.post(server.url + "/tokenize", json={"prompt": "a"}).status_code == 503
 
 
 @pytest.mark.parametrize("text", ["", "Hello, world.", "<|start|>user<|message|>é 👋"])
@@ -104,22 +104,22 @@ def test_a_page_of_an_allowed_origin_may_call(played):
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization,content-type",
     }
-    preflight = httpx.options(played.url + "/v1/chat/completions", headers=asked)
+    preflight = patient_http.options(played.url + "/v1/chat/completions", headers=asked)
     assert preflight.status_code == 200
     assert preflight.headers["Access-Control-Allow-Origin"] == ORIGIN
     assert "authorization" in preflight.headers["Access-Control-Allow-Headers"]
-    answer = httpx.get(played.url + "/v1/models", headers={"Origin": ORIGIN})
+    answer = patient_http.get(played.url + "/v1/models", headers={"Origin": ORIGIN})
     assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
     assert "X-Request-ID" in answer.headers["Access-Control-Expose-Headers"]
 
 
 def test_a_page_of_another_origin_may_not(played):
-    answer = httpx.get(played.url + "/v1/models", headers={"Origin": "https://evil.example"})
+    answer = patient_http.get(played.url + "/v1/models", headers={"Origin": "https://evil.example"})
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
 def test_by_default_no_page_may(textless):
-    answer = httpx.get(textless.url + "/v1/models", headers={"Origin": ORIGIN})
+    answer = patient_http.get(textless.url + "/v1/models", headers={"Origin": ORIGIN})
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
@@ -128,7 +128,9 @@ def test_a_bug_has_its_id_and_origin_too(played, monkeypatch):
         raise RuntimeError("secret")
 
     monkeypatch.setattr(rose.server.meta_routes, "_model", broken)
-    answer = httpx.get(played.url + "/v1/models", headers={"Origin": ORIGIN, "X-Request-ID": "b"})
+    answer = patient_http.get(
+        played.url + "/v1/models", headers={"Origin": ORIGIN, "X-Request-ID": "b"}
+    )
     assert answer.status_code == 500
     assert answer.headers["X-Request-ID"] == "b"
     assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from rose.server.policy import Policy
+from tests import patient_http
 from tests.engine_processes import eventually
 from tests.playback_engine import MODEL, NANO, playing
 
@@ -35,13 +36,13 @@ def lines(capsys, *ids):
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models", "/nowhere", "/v1/responses/none"])
 def test_every_answer_has_the_clients_id(played, path):
-    answer = httpx.get(played.url + path, headers={"X-Request-ID": "trace-1/a:b"})
+    answer = patient_http.get(played.url + path, headers={"X-Request-ID": "trace-1/a:b"})
     assert answer.headers["X-Request-ID"] == "trace-1/a:b"
 
 
 @pytest.mark.parametrize("bad", ["", "a b", 'a"b', "a" * 129, "{}", b"\xff"])
 def test_an_id_unfit_for_logs_is_replaced(played, bad):
-    answer = httpx.get(played.url + "/health", headers={"X-Request-ID": bad})
+    answer = patient_http.get(played.url + "/health", headers={"X-Request-ID": bad})
     assert re.fullmatch("req_[0-9a-f]{32}", answer.headers["X-Request-ID"])
 
 
@@ -72,8 +73,8 @@ def test_a_line_tells_all_but_the_text(played, capsys, stream):
 def test_refusals_and_queries(played, capsys):
     url = played.url
     body = {"model": MODEL, "prompt": SECRET, "n": -1}
-    httpx.get(url + f"/nowhere?q={SECRET}", headers={"X-Request-ID": "nowhere"})
-    httpx.post(url + "/v1/completions", json=body, headers={"X-Request-ID": "refused"})
+    patient_http.get(url + f"/nowhere?q={SECRET}", headers={"X-Request-ID": "nowhere"})
+    patient_http.post(url + "/v1/completions", json=body, headers={"X-Request-ID": "refused"})
     found, text = lines(capsys, "nowhere", "refused")
     assert [line["status"] for line in found] == [404, 400]
     assert SECRET not in text
@@ -86,11 +87,11 @@ def test_a_client_that_leaves(played, capsys, stream):
     body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
     url = played.url + "/v1/chat/completions"
     if stream:
-        with httpx.stream("POST", url, json=body, headers=headers) as answer:
+        with patient_http.stream("POST", url, json=body, headers=headers) as answer:
             next(answer.iter_raw())
     else:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(url, json=body, headers=headers, timeout=0.3)
+            patient_http.post(url, json=body, headers=headers, timeout=0.3)
     [line], _ = lines(capsys, f"left-{stream}")
     assert line["client_gone"]
     assert line["outcome"] == "aborted"
@@ -98,5 +99,5 @@ def test_a_client_that_leaves(played, capsys, stream):
 
 def test_without_the_flag_nothing_is_written(capsys):
     with playing(NANO) as quiet:
-        assert "X-Request-ID" in httpx.get(quiet.url + "/health").headers
+        assert "X-Request-ID" in patient_http.get(quiet.url + "/health").headers
     assert capsys.readouterr().err == ""

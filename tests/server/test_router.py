@@ -8,14 +8,14 @@ import pytest
 from rose.protocol import EngineDeadError
 from rose.server.engine_client import SEQUENCE_LOAD, EngineClient, EngineState
 from rose.server.router import CACHED_TOKEN_WORTH, MOST_EXCESS, SHORTEST_PREFIX, Router
-from tests.engine_processes import fake_output, make_request, start_engine, stop
+from tests.engine_processes import PATIENCE_S, fake_output, make_request, start_engine, stop
 
 
 @pytest.fixture
 def engines(tmp_path):
     """Two slow engines, and their endpoints."""
     endpoints = [f"ipc://{tmp_path}/e{number}" for number in range(2)]
-    processes = [start_engine(endpoint, step_s=0.01) for endpoint in endpoints]
+    processes = [start_engine(endpoint, step_s=0.02) for endpoint in endpoints]
     yield list(zip(endpoints, processes, strict=True))
     for process in processes:
         stop(process)
@@ -26,7 +26,7 @@ async def connected(*endpoints):
     async with contextlib.AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(
-                EngineClient(endpoint, hello_interval_s=0.1, dead_after_s=2.0)
+                EngineClient(endpoint, hello_interval_s=0.1, dead_after_s=600.0)
             )
             for endpoint in endpoints
         ]
@@ -50,7 +50,7 @@ def counts(router):
 
 
 def long_request(request_id, *ids):
-    return make_request(request_id, *ids, max_tokens=1500, ignore_eos=True)
+    return make_request(request_id, *ids, max_tokens=2000, ignore_eos=True)
 
 
 async def ids_of(generation):
@@ -150,13 +150,13 @@ async def test_all_engines_that_fail_to_start(tmp_path):
     try:
         async with connected(*endpoints) as router:
             with pytest.raises(EngineDeadError, match="no model"):
-                await asyncio.wait_for(router.wait_ready(), 20)
+                await asyncio.wait_for(router.wait_ready(), PATIENCE_S)
     finally:
         for process in processes:
             stop(process)
 
 
 async def reached(condition):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.02)

@@ -1,7 +1,8 @@
 """A schema that no text can fit is the client's mistake, found while the model writes."""
 
-import httpx
 import pytest
+
+from tests import patient_http
 
 ENDLESS = {"$ref": "#"}
 
@@ -32,7 +33,7 @@ ENDLESS = {"$ref": "#"}
 )
 def test_it_is_a_400_that_names_the_field(nano_url, path, body, field):
     base = nano_url.removesuffix("/").removesuffix("/v1")
-    answer = httpx.post(base + path, json={"model": "rose-nano", **body}, timeout=60)
+    answer = patient_http.post(base + path, json={"model": "rose-nano", **body})
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
     assert error["param"] == field

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from rose.protocol import FinishReason
 from rose.server.responses import background
+from tests import patient_http
 from tests.engine_processes import eventually
 from tests.playback_engine import MODEL, Played
 
@@ -40,7 +41,7 @@ class Api:
         if writes is not None:
             self.engine.play(writes, finish=finish)
         body = {"model": MODEL, "input": "Hi"} | body
-        answer = httpx.post(self.url, json=body, timeout=20)
+        answer = patient_http.post(self.url, json=body)
         assert answer.status_code == 200, answer.text
         Response.model_validate(answer.json(), strict=True)
         return answer.json()
@@ -48,18 +49,18 @@ class Api:
     def stream(self, writes: str, finish=FinishReason.STOP, **body: object) -> list[dict]:
         self.engine.play(writes, finish=finish)
         body = {"model": MODEL, "input": "Hi", "stream": True} | body
-        answer = httpx.post(self.url, json=body, timeout=20)
+        answer = patient_http.post(self.url, json=body)
         assert answer.headers["content-type"].startswith("text/event-stream"), answer.text
         return list(events(answer.text))
 
     def refusal(self, status: int = 400, **body: object) -> dict:
         body = {"model": MODEL, "input": "Hi"} | body
-        answer = httpx.post(self.url, json=body, timeout=20)
+        answer = patient_http.post(self.url, json=body)
         assert answer.status_code == status, answer.text
         return answer.json()["error"]
 
     def get(self, path: str, status: int = 200) -> dict:
-        answer = httpx.get(f"{self.url}/{path}")
+        answer = patient_http.get(f"{self.url}/{path}")
         assert answer.status_code == status, answer.text
         return answer.json() if status == 200 else answer.json()["error"]
 
@@ -225,12 +226,12 @@ def test_input_items_are_listed_page_by_page(api):
 
 def test_a_deleted_response_is_gone(api):
     response = api.post(ANSWER)
-    deleted = httpx.delete(f"{api.url}/{response['id']}").json()
+    deleted = patient_http.delete(f"{api.url}/{response['id']}").json()
     assert deleted == {"id": response["id"], "object": "response", "deleted": True}
     for path in ("", "/input_items"):
         api.get(response["id"] + path, 404)
-    assert httpx.delete(f"{api.url}/{response['id']}").status_code == 404
-    assert httpx.post(f"{api.url}/{response['id']}/cancel").status_code == 404
+    assert patient_http.delete(f"{api.url}/{response['id']}").status_code == 404
+    assert patient_http.post(f"{api.url}/{response['id']}/cancel").status_code == 404
     api.client.responses.delete(api.post(ANSWER)["id"])
 
 
@@ -239,7 +240,7 @@ def test_a_background_response_is_polled(api):
     assert (response["status"], response["background"]) == ("in_progress", True)
     eventually(lambda: api.status(response["id"]) == "completed")
     assert api.client.responses.retrieve(response["id"]).output_text == "Hello you"
-    ended = httpx.post(f"{api.url}/{response['id']}/cancel").json()
+    ended = patient_http.post(f"{api.url}/{response['id']}/cancel").json()
     assert ended["status"] == "completed", "too late to cancel it"
 
 
@@ -259,13 +260,13 @@ def test_a_background_response_is_cancelled_with_what_there_is_of_it(api):
 def test_one_cancelled_at_once_is_cancelled_nonetheless(api):
     for _ in range(5):
         response = api.post(ANSWER[:-10], None, background=True)
-        cancelled = httpx.post(f"{api.url}/{response['id']}/cancel").json()
+        cancelled = patient_http.post(f"{api.url}/{response['id']}/cancel").json()
         assert cancelled["status"] == "cancelled"
 
 
 def test_deleting_a_background_response_ends_it(api):
     response = api.post(ANSWER[:-10], None, background=True)
-    httpx.delete(f"{api.url}/{response['id']}").raise_for_status()
+    patient_http.delete(f"{api.url}/{response['id']}").raise_for_status()
     eventually(lambda: [a.request_id for a in api.engine.aborts] == [response["id"]])
     api.get(response["id"], 404)
 
@@ -289,13 +290,13 @@ def test_a_client_that_leaves_frees_the_sequence(api, stream):
     api.engine.play(ANSWER[:-10], finish=None)
     body = {"model": MODEL, "input": "Hi", "stream": stream}
     if stream:
-        with httpx.stream("POST", api.url, json=body, timeout=20) as answer:
+        with patient_http.stream("POST", api.url, json=body) as answer:
             lines = answer.iter_lines()
             while "output_text.delta" not in next(lines):
                 pass
     else:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(api.url, json=body, timeout=0.3)
+            patient_http.post(api.url, json=body, timeout=0.3)
     wanted = api.engine.requests[-1].request_id
     eventually(lambda: [a.request_id for a in api.engine.aborts] == [wanted])
     api.get(wanted, 404)
@@ -430,6 +431,6 @@ def test_another_model_is_not_found(api):
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'"x"', b"\xff"])
 def test_what_is_no_json_object_is_refused(api, raw):
-    answer = httpx.post(api.url, content=raw)
+    answer = patient_http.post(api.url, content=raw)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["type"] == "invalid_request_error"
