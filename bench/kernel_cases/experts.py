@@ -55,13 +55,15 @@ def _case(product: str, name: str, model: str, experts: int, tokens: int) -> Cas
         moved += 2.0 * WIDTH * rows
     return Case(
         f"experts {product} {name} {model} tokens={tokens}",
-        _run(product, name, experts, tokens),
+        run_product(product, name, experts, tokens),
         moved,
         2.0 * rows * weights,
     )
 
 
-def _run(product: str, name: str, experts: int, tokens: int) -> Callable[[], object]:
+def run_product(product: str, name: str, experts: int, tokens: int) -> Callable[[], object]:
+    """A call of one product, with random routing; its inputs are made when it is first called."""
+
     @cache
     def inputs() -> tuple[Routing, object, Tensor, Tensor]:
         generator = torch.Generator("cuda").manual_seed(0)

@@ -87,7 +87,15 @@ def _experts_bf16_kernel(
         store_tile(out, result, start, row, held, column, columns)
 
 
-_TABLE = TilingTable(
+GATE_UP_TILINGS = TilingTable(
+    steps=(
+        (8, Tiling(block_m=16, block_n=64, group=1, warps=4, stages=4)),
+        (24, Tiling(block_m=32, block_n=64, group=1, warps=4, stages=4)),
+        (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=4)),
+    ),
+    beyond=Tiling(block_m=128, block_n=128, group=8, warps=8, stages=4),
+)
+DOWN_TILINGS = TilingTable(
     steps=(
         (8, Tiling(block_m=16, block_n=64, group=1, warps=4, stages=4)),
         (24, Tiling(block_m=32, block_n=64, group=1, warps=4, stages=4)),
@@ -136,7 +144,7 @@ def _launch(
     out = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
     if not rows:
         return out
-    tiling = _TABLE.choose(rows, experts)
+    tiling = (GATE_UP_TILINGS if gated else DOWN_TILINGS).choose(rows, experts)
     _experts_bf16_kernel[(tiling.programs(rows, experts, columns),)](
         x.contiguous(),
         weight,

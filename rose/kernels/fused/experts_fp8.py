@@ -111,7 +111,7 @@ def _experts_fp8_kernel(
         store_tile(out, round_to(total, tl.bfloat16), start, row, held, column, columns)
 
 
-_GATE_UP = TilingTable(
+GATE_UP_TILINGS = TilingTable(
     steps=(
         (8, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=4)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=4, stages=4)),
@@ -119,7 +119,7 @@ _GATE_UP = TilingTable(
     ),
     beyond=Tiling(block_m=128, block_n=128, group=8, warps=8, stages=4),
 )
-_DOWN = TilingTable(
+DOWN_TILINGS = TilingTable(
     steps=(
         (8, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=5)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=4, stages=5)),
@@ -199,7 +199,7 @@ def _launch(
     if not rows:
         return
     experts, _, columns, width = weight.values.shape
-    tiling = (_GATE_UP if gated else _DOWN).choose(rows, experts)
+    tiling = (GATE_UP_TILINGS if gated else DOWN_TILINGS).choose(rows, experts)
     _experts_fp8_kernel[(tiling.programs(rows, experts, columns),)](
         x,
         x_scales,
