@@ -88,6 +88,10 @@ class PlaybackEngine:
     def refuse(self, message: str, param: str) -> None:
         self.scripts = [Script([], None, Rejected("", message, param))]
 
+    def aborted(self, request: Request) -> bool:
+        """Whether it, or a sequence of it, was to end early."""
+        return any(abort.request_id == request.request_id for abort in list(self.aborts))
+
     def prompt(self) -> str:
         """The text of the last request's prompt."""
         return self.codec.decode(self.requests[-1].prompt_token_ids, skip_special_tokens=False)

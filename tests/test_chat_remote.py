@@ -20,8 +20,6 @@ CALL = (
 )
 ANSWER = "<|channel|>final<|message|>It is 42.<|return|>"
 
-pytestmark = pytest.mark.timeout(30)
-
 
 @pytest.fixture(scope="module")
 def played():
@@ -108,11 +106,10 @@ def test_an_error_within_the_answer_is_told(played):
 
 def test_who_stops_listening_stops_the_model(played):
     played.engine.play("<|channel|>final<|message|>So far", finish=None)
-    before = len(played.engine.aborts)
     answer = Chat(speaker(played), tools={}).answer("Hi")
     next(answer)
     answer.close()
-    eventually(lambda: len(played.engine.aborts) > before)
+    eventually(lambda: played.engine.aborted(played.engine.requests[-1]))
 
 
 @pytest.mark.parametrize(

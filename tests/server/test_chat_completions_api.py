@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -10,8 +9,9 @@ import openai
 import pytest
 
 from rose.protocol import FinishReason
+from rose.server.detokenize import TextCodec
 from tests import patient_http
-from tests.engine_processes import eventually
+from tests.engine_processes import PATIENCE_S, eventually
 from tests.playback_engine import MODEL, NANO, Played, playing
 
 YES = "<|channel|>final<|message|>Yes, it is.<|return|>"
@@ -139,14 +139,13 @@ def test_stop_strings_end_the_content_and_are_not_looked_for_in_reasoning(played
         "<|channel|>analysis<|message|>Stop it.<|end|><|start|>assistant"
         "<|channel|>final<|message|>Do not Stop it here."
     )
-    played.engine.aborts.clear()
     for body in ({"stop": "Stop"}, {"stop": ["nowhere", "Stop it h"]}):
         [choice] = played.chat(text, finish=None, **body).choices
         assert choice.message.reasoning == "Stop it."
         assert (choice.message.content, choice.finish_reason) == ("Do not ", "stop")
         chunks = played.stream(text, finish=None, **body)
         assert "".join(c.choices[0].delta.content or "" for c in chunks) == "Do not "
-    eventually(lambda: len(played.engine.aborts) == 4)
+    eventually(lambda: all(map(played.engine.aborted, played.engine.requests[-4:])))
 
 
 def test_the_beginning_of_a_stop_string_that_is_none_is_given_out(played):
@@ -349,35 +348,38 @@ def test_an_engine_that_fails_in_mid_stream_ends_it_with_an_error_event(played):
 
 
 def test_a_client_that_leaves_frees_its_request(played):
-    played.engine.aborts.clear()
     played.engine.play("<|channel|>final<|message|>Yes", finish=None)
     stream = played.chat(stream=True)
     next(iter(stream))
     stream.close()
-    eventually(lambda: len(played.engine.aborts) == 1)
+    eventually(lambda: played.engine.aborted(played.engine.requests[-1]))
 
 
-def test_200_000_equal_characters_are_tokenised_quickly_and_block_nobody(played):
-    """While the large chat is on its way, others' answers keep coming."""
+def test_200_000_equal_characters_are_tokenised_and_block_nobody(played, monkeypatch):
+    """While the large chat is tokenised, others are answered: it does not go on before one was."""
+    began, answered = threading.Event(), threading.Event()
+    encode_plain = TextCodec.encode_plain
+
+    def encode_when_another_was_answered(codec: TextCodec, text: str) -> list[int]:
+        if len(text) >= 200_000:
+            began.set()
+            assert answered.wait(2 * PATIENCE_S)
+        return encode_plain(codec, text)
+
+    monkeypatch.setattr(TextCodec, "encode_plain", encode_when_another_was_answered)
     played.engine.play(YES)
-    done = threading.Event()
-    worst = 0.0
+    statuses: list[int] = []
 
-    def watch() -> None:
-        nonlocal worst
-        with patient_http.Client() as client:
-            while not done.is_set():
-                began = time.monotonic()
-                client.get(played.url + "/v1/models")
-                worst = max(worst, time.monotonic() - began)
+    def post_the_large_one() -> None:
+        response = post(played, messages=[{"role": "user", "content": "a" * 200_000}])
+        statuses.append(response.status_code)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    began = time.monotonic()
-    response = post(played, messages=[{"role": "user", "content": "a" * 200_000}])
-    took = time.monotonic() - began
-    done.set()
-    watcher.join()
-    assert response.status_code == 200
-    assert took < 1.0
-    assert worst < 0.25
+    posting = threading.Thread(target=post_the_large_one)
+    posting.start()
+    assert began.wait(PATIENCE_S)
+    try:
+        assert patient_http.get(played.url + "/v1/models").status_code == 200
+    finally:
+        answered.set()
+        posting.join()
+    assert statuses == [200]

@@ -166,10 +166,9 @@ def test_06_a_call_is_a_call_however_it_is_closed(played, end):
 def test_07_nothing_after_the_stop_token_counts_even_with_ignore_eos(played, end):
     text = f"<|channel|>final<|message|>Yes.{end}"
     after = "<|start|>assistant<|channel|>final<|message|>More.<|return|>"
-    played.engine.aborts.clear()
     answer = put_together(played.stream(text + after, finish=None, extra_body={"ignore_eos": True}))
     assert (answer["content"], answer["finish"]) == ("Yes.", "stop")
-    eventually(lambda: len(played.engine.aborts) == 1)
+    eventually(lambda: played.engine.aborted(played.engine.requests[-1]))
     [stop] = played.engine.codec.encode(end)
     assert stop in played.engine.requests[-1].sampling.stop_token_ids
     # The same if many tokens come in one step.

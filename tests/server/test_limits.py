@@ -16,7 +16,6 @@ LIMITS = Limits(
     max_prompt_tokens=200,
     max_n=3,
     max_output_tokens=50,
-    request_timeout_s=0.5,
 )
 
 
@@ -24,6 +23,13 @@ LIMITS = Limits(
 def played():
     policy = Policy(limits=LIMITS, stored=StoreLimits(max_responses=1))
     with playing(NANO, policy=policy) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def hasty():
+    """One that ends every call after half a second."""
+    with playing(NANO, policy=Policy(limits=Limits(request_timeout_s=0.5))) as served:
         yield served
 
 
@@ -129,23 +135,23 @@ def test_refused_calls_leave_no_place_taken(played):
     assert patient_http.get(played.url + "/ready").status_code == 200
 
 
-def test_a_call_that_takes_too_long_ends_with_an_error(played):
-    error = refusal(lambda: played.chat("So far", finish=None))
+def test_a_call_that_takes_too_long_ends_with_an_error(hasty):
+    error = refusal(lambda: hasty.chat("So far", finish=None))
     assert (error.status_code, error.code) == (504, "request_timeout")
-    request_id = played.engine.requests[-1].request_id
-    eventually(lambda: request_id in [abort.request_id for abort in played.engine.aborts])
-    played.engine.play("So far", finish=None)
+    request_id = hasty.engine.requests[-1].request_id
+    eventually(lambda: request_id in [abort.request_id for abort in hasty.engine.aborts])
+    hasty.engine.play("So far", finish=None)
     with pytest.raises(openai.APIError, match=r"longer than the 0\.5 s"):
-        list(played.chat(stream=True))
+        list(hasty.chat(stream=True))
 
 
-def test_one_in_the_background_too(played):
-    played.engine.play("So far", finish=None)
-    response = played.client.responses.create(model=MODEL, input="Hi", background=True)
-    eventually(lambda: played.client.responses.retrieve(response.id).status == "failed")
-    failed = played.client.responses.retrieve(response.id)
+def test_one_in_the_background_too(hasty):
+    hasty.engine.play("So far", finish=None)
+    response = hasty.client.responses.create(model=MODEL, input="Hi", background=True)
+    eventually(lambda: hasty.client.responses.retrieve(response.id).status == "failed")
+    failed = hasty.client.responses.retrieve(response.id)
     assert "longer than the 0.5 s" in failed.error.message
-    assert patient_http.get(played.url + "/ready").status_code == 200
+    assert patient_http.get(hasty.url + "/ready").status_code == 200
 
 
 def test_few_responses_are_kept(played):

@@ -2,13 +2,15 @@
 
 import json
 import re
+from types import SimpleNamespace
 
-import httpx
 import pytest
 
+from rose.server import request_log
 from rose.server.policy import Policy
 from tests import patient_http
 from tests.engine_processes import eventually
+from tests.patient_http import posted
 from tests.playback_engine import MODEL, NANO, playing
 
 SECRET = "marmalade"
@@ -20,18 +22,35 @@ def played():
         yield served
 
 
-def lines(capsys, *ids):
-    """The log's lines about these requests; others may come late from the test before."""
-    found = {}
+class Log:
+    """A standard error to which the server's thread writes while a test reads it."""
 
-    def arrived():
-        for text in capsys.readouterr().err.splitlines():
-            found[json.loads(text)["id"]] = text
-        return found.keys() >= set(ids)
+    def __init__(self):
+        self.texts = []
 
-    eventually(arrived)
-    own = [found[each] for each in ids]
-    return [json.loads(line) for line in own], "\n".join(own)
+    def write(self, text):
+        self.texts.append(text)
+
+    def flush(self):
+        pass
+
+    def about(self, request_id):
+        """The lines about one request: others may come late from the test before."""
+        return [text for text in list(self.texts) if f'"id":"{request_id}"' in text]
+
+    def lines(self, *ids):
+        """A line about each of these requests, once it is there, and all of them as one text."""
+        eventually(lambda: all(self.about(each) for each in ids))
+        own = [line for each in ids for line in self.about(each)]
+        assert len(own) == len(ids)
+        return [json.loads(line) for line in own], "".join(own)
+
+
+@pytest.fixture
+def log(monkeypatch):
+    found = Log()
+    monkeypatch.setattr(request_log, "sys", SimpleNamespace(stderr=found))
+    return found
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models", "/nowhere", "/v1/responses/none"])
@@ -51,7 +70,7 @@ def test_openais_client_finds_the_id(played):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_line_tells_all_but_the_text(played, capsys, stream):
+def test_a_line_tells_all_but_the_text(played, log, stream):
     messages = [{"role": "user", "content": SECRET}]
     headers = {"X-Request-ID": f"told-{stream}"}
     answer = played.chat(
@@ -59,7 +78,7 @@ def test_a_line_tells_all_but_the_text(played, capsys, stream):
     )
     if stream:
         assert list(answer)
-    [line], text = lines(capsys, f"told-{stream}")
+    [line], text = log.lines(f"told-{stream}")
     assert SECRET not in text
     assert line["method"] == "POST"
     assert line["path"] == "/v1/chat/completions"
@@ -70,18 +89,18 @@ def test_a_line_tells_all_but_the_text(played, capsys, stream):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["time"])
 
 
-def test_refusals_and_queries(played, capsys):
+def test_refusals_and_queries(played, log):
     url = played.url
     body = {"model": MODEL, "prompt": SECRET, "n": -1}
     patient_http.get(url + f"/nowhere?q={SECRET}", headers={"X-Request-ID": "nowhere"})
     patient_http.post(url + "/v1/completions", json=body, headers={"X-Request-ID": "refused"})
-    found, text = lines(capsys, "nowhere", "refused")
+    found, text = log.lines("nowhere", "refused")
     assert [line["status"] for line in found] == [404, 400]
     assert SECRET not in text
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves(played, capsys, stream):
+def test_a_client_that_leaves(played, log, stream):
     played.engine.play("So far", finish=None)
     headers = {"X-Request-ID": f"left-{stream}"}
     body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
@@ -90,14 +109,17 @@ def test_a_client_that_leaves(played, capsys, stream):
         with patient_http.stream("POST", url, json=body, headers=headers) as answer:
             next(answer.iter_raw())
     else:
-        with pytest.raises(httpx.ReadTimeout):
-            patient_http.post(url, json=body, headers=headers, timeout=0.3)
-    [line], _ = lines(capsys, f"left-{stream}")
+        before = len(played.engine.requests)
+        with posted(url, body, headers):
+            eventually(lambda: len(played.engine.requests) > before)
+    [line], _ = log.lines(f"left-{stream}")
     assert line["client_gone"]
     assert line["outcome"] == "aborted"
 
 
-def test_without_the_flag_nothing_is_written(capsys):
+def test_without_the_flag_nothing_is_written(log):
+    headers = {"X-Request-ID": "quiet"}
     with playing(NANO) as quiet:
-        assert "X-Request-ID" in patient_http.get(quiet.url + "/health").headers
-    assert capsys.readouterr().err == ""
+        answer = patient_http.get(quiet.url + "/health", headers=headers)
+    assert answer.headers["X-Request-ID"] == "quiet"
+    assert log.about("quiet") == []
