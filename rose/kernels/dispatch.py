@@ -100,8 +100,10 @@ def choose(op: str, x: Tensor, shape: Shape | None = None) -> Implementation:
     eligible = x.device.type == "cuda" and (x.dtype == torch.bfloat16 or op in FLOAT32_OPS)
     if not (eligible or limits.anywhere):
         return Implementation.REFERENCE
+    # The reference is never left out: it serves what the others cannot.
+    allowed = limits.allowed | {Implementation.REFERENCE}
     for rule in TABLE:
-        serves = rule.op in (op, "*") and rule.implementation in limits.allowed
+        serves = rule.op in (op, "*") and rule.implementation in allowed
         if serves and rule.accepts(shape or Shape()):
             return rule.implementation
     return Implementation.REFERENCE

@@ -1,9 +1,10 @@
 """The table of implementations."""
 
 import pytest
+import torch
 
 from rose.kernels import dispatch
-from rose.kernels.dispatch import TABLE, Implementation, Shape
+from rose.kernels.dispatch import TABLE, Implementation, Shape, choose, force
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,12 @@ def test_who_serves_attention_where_everything_is_installed(
     shape = Shape(head_dim=head_dim, block_size=block_size)
     rules = (rule for rule in TABLE if rule.op in ("attention", "*") and rule.accepts(shape))
     assert next(rules).implementation is wanted
+
+
+def test_the_reference_serves_what_a_chosen_implementation_cannot():
+    operand = torch.empty(0, dtype=torch.bfloat16)
+    with force(Implementation.TRITON):
+        assert choose("attention", operand, Shape(64, 128)) is Implementation.TRITON
+        assert choose("attention", operand, Shape(80, 128)) is Implementation.REFERENCE
+    with force(Implementation.FA3):
+        assert choose("attention", operand, Shape(64, 24)) is Implementation.REFERENCE
