@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rose.config import FULL, SLIDING
+from rose.config import FULL, SLIDING, ModelConfig
+from rose.kernels import experts
+from rose.kernels.dispatch import Implementation, Shape, choose, use_triton
 from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch, LaunchPlan, LayerKV
 from rose.models.gpt_oss import GptOss
 from rose.progress import Progress
@@ -36,6 +38,27 @@ def decode_buckets(max_num_seqs: int) -> list[int]:
     sizes = [1, 2, 4, *range(8, 33, 8), *range(48, LARGEST_BUCKET + 1, 16)]
     largest = min(max_num_seqs, LARGEST_BUCKET)
     return [size for size in sizes if size < largest] + [largest]
+
+
+def capturable(model: ModelConfig, quantization: str, operand: Tensor, block_size: int) -> bool:
+    """Whether a decode step can be captured: nothing in it waits for the device.
+
+    Of attention, routing and experts only fused kernels do without: the references read numbers
+    back to the host. Those of other ops do not.
+
+    Args:
+        model: its shape.
+        quantization: of the experts.
+        operand: of the device and dtype that the model computes in; its shape does not matter.
+        block_size: of the KV cache.
+    """
+    shape = Shape(head_dim=model.head_dim, block_size=block_size)
+    if choose("attention", operand, shape) is Implementation.REFERENCE:
+        return False
+    widths = (model.hidden_size, model.intermediate_size)
+    if quantization == "fp8" and any(width % experts.TMA_BYTES for width in widths):
+        return False
+    return use_triton("routing", operand) and use_triton(experts.OP, operand)
 
 
 class CudaCapture:

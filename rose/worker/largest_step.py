@@ -1,13 +1,19 @@
-"""The step that takes the most memory, to be run once before the KV cache is allocated.
+"""Steps to be run before the KV cache is allocated: the largest, and a rehearsal of all sizes.
 
-It is full in both ways in which a step can be: in tokens and in sequences, all of which sample,
-with everything that sampling can be asked for. One sequence is as long as any can be, which is
-what the length of block tables, split attention and penalties grow with.
+The largest takes the most memory. It is full in both ways in which a step can be: in tokens and in
+sequences, all of which sample, with everything that sampling can be asked for. One sequence is as
+long as any can be, which is what the length of block tables, split attention and penalties grow
+with.
 """
+
+from collections.abc import Iterator
 
 from rose.config import FULL, SLIDING, CacheConfig, EngineConfig
 from rose.core.step import NewSequence, ScheduledSequence, SchedulerOutput
 from rose.protocol import SamplingParams
+
+LONG_ROWS = 1024
+"""More tokens than these fill the chip, however many keys each of them sees."""
 
 LOGPROBS = 20
 """Alternatives a token; what they take grows with the vocabulary, hardly with their number."""
@@ -39,21 +45,54 @@ def largest_step(config: EngineConfig) -> SchedulerOutput:
     for slot in range(scheduler.max_num_seqs):
         tokens = 1 + min(chunk - 1, spare)
         spare -= tokens - 1
-        length = longest if slot == 0 else tokens
-        step.new_sequences.append(_new_sequence(slot, length, config.model.vocab_size))
-        blocks = (0,) * -(-length // config.block_size)
-        step.sequences.append(
-            ScheduledSequence(
-                sequence_id=slot,
-                slot=slot,
-                start=length - tokens,
-                num_tokens=tokens,
-                samples=True,
-                new_blocks=tuple(blocks for _ in (FULL, SLIDING)),
-            )
-        )
-        step.num_tokens += tokens
+        _add(step, config, tokens, longest if slot == 0 else tokens)
     return step
+
+
+def rehearsal(config: EngineConfig) -> Iterator[SchedulerOutput]:
+    """Steps of every size, for a worker with a `scratch_cache`.
+
+    Fused kernels come in variants by how many rows they serve, and by whether few rows have many
+    keys; each is compiled when it is first launched, which takes up to seconds. Sizes are powers of
+    two: no variant serves a narrower range. In each step of three tokens or more one sequence
+    decodes.
+    """
+    size = 1
+    while size <= config.scheduler.max_batched_tokens:
+        yield _step_of(config, size, long=False)
+        if size <= LONG_ROWS:
+            yield _step_of(config, size, long=True)
+        size *= 2
+
+
+def _step_of(config: EngineConfig, size: int, *, long: bool) -> SchedulerOutput:
+    """A step of `size` tokens, or as many as fit; `long`: two sequences are as long as can be."""
+    scheduler, longest = config.scheduler, longest_sequence(config)
+    chunk = min(scheduler.chunk_size, longest)
+    step = SchedulerOutput(step_id=0)
+    while step.num_tokens < size and len(step.sequences) < scheduler.max_num_seqs:
+        decodes = not step.sequences and size > 2 and scheduler.max_num_seqs > 1
+        tokens = 1 if decodes else min(chunk, size - step.num_tokens)
+        _add(step, config, tokens, longest if long and len(step.sequences) < 2 else tokens)
+    return step
+
+
+def _add(step: SchedulerOutput, config: EngineConfig, tokens: int, length: int) -> None:
+    """One more sequence, of which the step runs the last `tokens` of `length` tokens."""
+    slot = len(step.sequences)
+    step.new_sequences.append(_new_sequence(slot, length, config.model.vocab_size))
+    blocks = (0,) * -(-length // config.block_size)
+    step.sequences.append(
+        ScheduledSequence(
+            sequence_id=slot,
+            slot=slot,
+            start=length - tokens,
+            num_tokens=tokens,
+            samples=True,
+            new_blocks=tuple(blocks for _ in (FULL, SLIDING)),
+        )
+    )
+    step.num_tokens += tokens
 
 
 def _new_sequence(slot: int, length: int, vocab_size: int) -> NewSequence:

@@ -15,15 +15,15 @@ from rose.kernels.paged_kv import LayerKV
 from rose.models.gpt_oss import GptOss
 from rose.models.layouts import WeightSource
 from rose.models.weights import load_dummy, load_weights
-from rose.progress import note
+from rose.progress import Progress, note
 from rose.protocol import Grammar
 from rose.quant import quant_scheme
 from rose.worker.block_tables import BlockTables
-from rose.worker.cuda_graph import CudaCapture, DecodeGraphs, decode_buckets
+from rose.worker.cuda_graph import CudaCapture, DecodeGraphs, capturable, decode_buckets
 from rose.worker.forward_batch import BatchBuilder
 from rose.worker.grammar import SlotGrammars
 from rose.worker.kv_cache import allocate_kv, block_bytes
-from rose.worker.largest_step import largest_step, longest_sequence, scratch_cache
+from rose.worker.largest_step import largest_step, longest_sequence, rehearsal, scratch_cache
 from rose.worker.memory import (
     CudaMemory,
     DeviceMemory,
@@ -126,9 +126,17 @@ class Worker:
             vocab_size=config.model.vocab_size,
             eos_token_ids=config.model.eos_token_ids,
         )
+        self._fused = self._device.type == "cuda" and self._capturable()
+        self._captures = config.cuda_graphs and self._fused
         self._weight_bytes = sum(parameter.nbytes for parameter in self._model.parameters())
         self._step_bytes: int | None = None
         self._runner: ModelRunner | None = None
+
+    def _capturable(self) -> bool:
+        config = self._config
+        operand = torch.empty(0, dtype=self._dtype, device=self._device)
+        with self._kernels():
+            return capturable(config.model, config.quantization, operand, config.block_size)
 
     def kv_bytes(self) -> int:
         """Bytes that the KV cache may take: asked for, or measured with the weights in place.
@@ -164,7 +172,7 @@ class Worker:
         note(f"Running a step of {tokens}, to measure what it takes")
         with memory_for(f"a step of {tokens}", remedy):
             peak = memory.peak(self._run_largest_step)
-        buckets = decode_buckets(scheduler.max_num_seqs) if config.cuda_graphs else []
+        buckets = decode_buckets(scheduler.max_num_seqs) if self._captures else []
         self._step_bytes = peak + grammar_bytes(config.model, scheduler.max_num_seqs)
         return MemoryPlan(
             total=memory.total(),
@@ -176,11 +184,21 @@ class Worker:
 
     @torch.inference_mode()
     def _run_largest_step(self) -> None:
-        config = self._config
-        cache, longest = scratch_cache(config), longest_sequence(config)
         with self._kernels():
-            runner = self._make_runner(self._make_state(cache, longest), cache, observer=None)
-            runner.run(largest_step(config)).result()
+            self._scratch_runner().run(largest_step(self._config)).result()
+
+    def _rehearse(self) -> None:
+        """Run steps of all sizes, so that no request waits until a kernel is compiled."""
+        runner, steps = self._scratch_runner(), list(rehearsal(self._config))
+        with Progress("Compiling kernels", total=len(steps), unit="steps") as progress:
+            for step in steps:
+                runner.run(step).result()
+                progress.advance()
+
+    def _scratch_runner(self) -> ModelRunner:
+        """For steps whose results do not matter; before the KV cache is allocated."""
+        cache, longest = scratch_cache(self._config), longest_sequence(self._config)
+        return self._make_runner(self._make_state(cache, longest), cache, observer=None)
 
     @torch.inference_mode()
     def allocate(self, cache: CacheConfig, max_model_len: int) -> None:
@@ -191,11 +209,17 @@ class Worker:
 
     def _allocate(self, cache: CacheConfig, max_model_len: int) -> None:
         self._grammars.preload()
+        if self._fused:
+            self._rehearse()
+        if self._memory is not None:
+            self._memory.free()  # what the rehearsal held must not lie in the cache's way
         state = self._make_state(cache, max_model_len)
         self._runner = self._make_runner(state, cache, self._observer)
         before = self._memory.free() if self._memory is not None else 0
-        if self._config.cuda_graphs and self._device.type == "cuda":
+        if self._captures:
             self._runner.graphs = self._capture(state, cache)
+        elif self._config.cuda_graphs and self._device.type == "cuda":
+            note("No CUDA graphs: reference kernels serve here, and they wait for the GPU")
         if self._memory is not None:
             self._tell_memory(self._memory, cache, before)
 

@@ -3,6 +3,8 @@
 What CUDA itself adds, tests/gpu checks.
 """
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -16,7 +18,7 @@ from rose.models.weights import load_dummy
 from rose.protocol import SamplingParams
 from rose.quant import quant_scheme
 from rose.worker.block_tables import BlockTables
-from rose.worker.cuda_graph import LARGEST_BUCKET, DecodeGraphs, decode_buckets
+from rose.worker.cuda_graph import LARGEST_BUCKET, DecodeGraphs, capturable, decode_buckets
 from rose.worker.forward_batch import BatchBuilder
 from rose.worker.kv_cache import allocate_kv
 from rose.worker.token_pool import TokenPool
@@ -43,6 +45,24 @@ MODEL = ModelConfig.from_dicts(
     {},
     source="test",
 )
+
+
+BF16 = torch.empty(0, dtype=torch.bfloat16)
+
+
+def test_steps_are_captured_only_where_fused_kernels_serve():
+    """References of attention, routing and experts read numbers back, which a capture forbids."""
+    with force(Implementation.TRITON):
+        assert all(capturable(MODEL, each, BF16, 16) for each in ("bf16", "fp8", "mxfp4"))
+        ragged_heads = dataclasses.replace(MODEL, head_dim=24)
+        assert not capturable(ragged_heads, "bf16", BF16, 16)
+        assert not capturable(MODEL, "bf16", BF16, 8)
+        ragged_rows = dataclasses.replace(MODEL, intermediate_size=40)
+        assert capturable(ragged_rows, "bf16", BF16, 16)
+        assert not capturable(ragged_rows, "fp8", BF16, 16)
+    with force(Implementation.REFERENCE):
+        assert not capturable(MODEL, "bf16", BF16, 16)
+    assert not capturable(MODEL, "bf16", BF16, 16)  # on a CPU
 
 
 def replayed(body):

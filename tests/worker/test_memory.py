@@ -25,7 +25,12 @@ from rose.models.layouts import ExpertStorage, expected_tensors
 from rose.options import EngineOptions
 from rose.protocol import SamplingParams
 from rose.quant import quant_scheme
-from rose.worker.largest_step import largest_step, longest_sequence, scratch_cache
+from rose.worker.largest_step import (
+    largest_step,
+    longest_sequence,
+    rehearsal,
+    scratch_cache,
+)
 from rose.worker.memory import (
     GRAPH_BYTES,
     MARGIN_BYTES,
@@ -197,6 +202,10 @@ def test_the_largest_step_is_full_and_one_that_could_be(
     assert all(s.samples for s in step.sequences)
     first = step.sequences[0]
     assert first.start + first.num_tokens == longest_sequence(config)
+    assert_lies_in_the_scratch_cache(config, step)
+
+
+def assert_lies_in_the_scratch_cache(config, step):
     for new, s in zip(step.new_sequences, step.sequences, strict=True):
         end = s.start + s.num_tokens
         assert s.start >= 0
@@ -209,7 +218,46 @@ def test_the_largest_step_is_full_and_one_that_could_be(
                 == {0}
                 == set(range(scratch_cache(config).num_blocks[group]))
             )
-            assert len(s.new_blocks[group]) * block_size >= end
+            assert len(s.new_blocks[group]) * config.block_size >= end
+
+
+@given(
+    seqs=st.integers(1, 40),
+    more=st.integers(0, 3000),
+    chunk=st.integers(1, 4000),
+    max_model_len=st.none() | st.integers(1, 5000),
+)
+def test_the_rehearsal_has_steps_of_every_size(seqs, more, chunk, max_model_len):
+    budget = seqs + more
+    chunk = min(chunk, budget, max_model_len or chunk)
+    scheduler = SchedulerConfig(max_num_seqs=seqs, max_batched_tokens=budget, chunk_size=chunk)
+    config = engine_config(scheduler=scheduler, max_model_len=max_model_len)
+    steps = list(rehearsal(config))
+    for step in steps:
+        counts = [s.num_tokens for s in step.sequences]
+        assert len(counts) <= seqs
+        assert step.num_tokens == sum(counts)
+        assert all(1 <= count <= chunk for count in counts)
+        assert_lies_in_the_scratch_cache(config, step)
+    # One sequence of several decodes, which takes a token instead of a chunk.
+    room = [seqs * chunk if size <= 2 else 1 + (seqs - 1) * chunk for size in powers_to(budget)]
+    if seqs == 1:
+        room = [chunk] * len(room)
+    wanted = [min(size, most) for size, most in zip(powers_to(budget), room, strict=True)]
+    longest = longest_sequence(config)
+    ends = [max(s.start + s.num_tokens for s in step.sequences) for step in steps]
+    short = [step.num_tokens for step, end in zip(steps, ends, strict=True) if end < longest]
+    long = [step.num_tokens for step, end in zip(steps, ends, strict=True) if end == longest]
+    if chunk < longest:  # else a chunk alone is as long as can be
+        assert short == wanted
+        assert long == [
+            tokens for size, tokens in zip(powers_to(budget), wanted, strict=True) if size <= 1024
+        ]
+    assert sorted(short + long) == sorted(wanted + wanted[:11])
+
+
+def powers_to(most):
+    return [2**n for n in range(most.bit_length())]
 
 
 TINY = {
@@ -242,10 +290,8 @@ class TestWorker:
         config = options(tmp_path)
         memory = FakeMemory(free=10 * GB, peak=2 * GB)
         worker = Worker(config, ParallelMapping(), None, memory)
-        masked_logits, graphs, margin = 4 * 5 * 61, 0, MARGIN_BYTES + 1500_000_000
-        if config.cuda_graphs:
-            graphs = graph_bytes(config.model, [1, 2, 4, 5])
-        wanted = 8 * GB - masked_logits - graphs - margin
+        masked_logits, margin = 4 * 5 * 61, MARGIN_BYTES + 1500_000_000
+        wanted = 8 * GB - masked_logits - margin
         assert worker.kv_bytes() == wanted
         assert memory.works == 1
         cache, longest = resolve_cache(config, worker)
@@ -253,6 +299,21 @@ class TestWorker:
         worker.allocate(dataclasses.replace(cache, num_blocks=(20, 20)), longest)
         [line] = [x for x in capfd.readouterr().err.splitlines() if x.startswith("Device memory")]
         assert "free 10.00 GB, of which a step takes up to 2.00 GB" in line
+
+    def test_graphs_that_will_be_captured_have_their_share(self, tmp_path):
+        config = options(tmp_path)
+        sizes = []
+        for captures in (False, True):
+            worker = Worker(config, ParallelMapping(), None, FakeMemory(free=10 * GB))
+            worker._captures = captures
+            sizes.append(worker.kv_bytes())
+        assert sizes[0] - sizes[1] == graph_bytes(config.model, [1, 2, 4, 5])
+
+    def test_the_rehearsal_runs(self, tmp_path):
+        """With all that sampling can be asked for, and before there is a cache."""
+        worker = Worker(options(tmp_path), ParallelMapping(), None)
+        with torch.inference_mode():
+            worker._rehearse()
 
     def test_nothing_is_run_for_a_size_that_was_asked_for(self, tmp_path):
         memory = FakeMemory(free=10 * GB)
@@ -284,8 +345,7 @@ class TestWorker:
         # Keys and values, 4 bytes each, 16 wide: one full layer and two sliding ones.
         full, sliding = 4 * 128, 4 * 256
         needed = 8 * full + ((30 + 6 - 3) // 4 + 2) * sliding
-        graphs = graph_bytes(config.model, [1, 2, 4, 5]) if config.cuda_graphs else 0
-        rest = graphs + MARGIN_BYTES + 1_500_000_000 + 4 * 5 * 61
+        rest = MARGIN_BYTES + 1_500_000_000 + 4 * 5 * 61
         worker = Worker(config, ParallelMapping(), None, FakeMemory(needed + rest))
         assert worker.kv_bytes() == needed
         cache, longest = resolve_cache(config, worker)
