@@ -194,7 +194,11 @@ async def watch_own_lateness(load: Load) -> None:
 
 
 async def run(port: int, pid: int, *, streams: int, seconds: float) -> tuple[Load, list[float]]:
-    """Keep so many streams open for a while; what they saw, and the front end's memory (MiB)."""
+    """Keep so many streams open for a while; what they saw, and the front end's memory (MiB).
+
+    The while begins when all have begun, and lasts until one has ended at least. Of the memory, the
+    first sample is from before.
+    """
     loop = asyncio.get_running_loop()
     load = Load(time.perf_counter())
     for number in range(streams):
@@ -205,7 +209,10 @@ async def run(port: int, pid: int, *, streams: int, seconds: float) -> tuple[Loa
         )
     watching = asyncio.create_task(watch_own_lateness(load))
     memory = [rss_mib(pid)]
-    while time.perf_counter() - load.began < seconds:
+    while sum(load.first_ms.values()) < streams and not load.errors:
+        await asyncio.sleep(0.05)  # what loads at first use is not growth
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or not (load.streams or load.errors):
         await asyncio.sleep(min(SAMPLE_S, seconds / 4))
         memory.append(rss_mib(pid))
     watching.cancel()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.engine_processes import environment
+from tests.engine_processes import PATIENCE_S, environment
 from tests.models.checkpoint_layouts import SMALL, write_published
 
 WITHOUT_TORCH = """
@@ -32,7 +32,7 @@ def run_without_torch(program, *words):
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=2 * PATIENCE_S,
     )
 
 

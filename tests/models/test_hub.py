@@ -27,6 +27,9 @@ FILES = {
 }
 
 
+PATIENT = {"HF_HUB_DOWNLOAD_TIMEOUT": "60", "HF_HUB_ETAG_TIMEOUT": "60"}
+
+
 class Hub(BaseHTTPRequestHandler):
     """The few routes of the Hub that a download uses, for the one model org/tiny."""
 
@@ -93,10 +96,10 @@ def find_elsewhere(model, home, **environment):
     inherited = {k: v for k, v in os.environ.items() if k.lower() not in proxies}
     done = subprocess.run(
         [sys.executable, "-c", script, model],
-        env=inherited | {"HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"} | environment,
+        env=inherited | {"HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"} | PATIENT | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
         check=True,
     )
     return done.stdout.strip()

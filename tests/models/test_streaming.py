@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rose.config import ModelConfig
 from rose.core.mapping import ParallelMapping
+from rose.models import streaming as streaming_module
 from rose.models.checkpoint import CheckpointError, StoredRows, StoredTensor
 from rose.models.gpt_oss import GptOss
 from rose.models.layouts import WeightSource
@@ -70,7 +71,7 @@ def no_thread_is_left():
     yield
     for thread in loaders():
         # An interrupt in the very moment of its start can leave it a last breath.
-        thread.join(5)
+        thread.join(60)
     assert not loaders()
 
 
@@ -200,13 +201,33 @@ def test_no_more_than_the_ring_is_under_way(buffers):
         ring.change(-1)
 
     pieces = [piece(read, placed) for _ in range(50)]
-    stream(pieces, CPU, Streaming(6, buffers, 1), lambda *_: None)
+    stream(pieces, CPU, Streaming(6, buffers, 256), lambda *_: None)
     assert ring.held == 0
     assert ring.most <= buffers
 
 
+def test_one_large_matrix_does_not_make_every_buffer_large(monkeypatch):
+    """A head that must stay whole takes a gigabyte; sixteen such buffers would not fit a host."""
+    made = []
+
+    def make_buffers(placements, device, streaming):
+        made.append((max(p.buffer_bytes for p in placements), streaming.buffers))
+        return buffers_of(placements, device, streaming)
+
+    buffers_of = streaming_module._make_buffers
+    monkeypatch.setattr(streaming_module, "_make_buffers", make_buffers)
+    large = Placement(
+        (Source("head", FakeRows(len, nbytes=5 * 256, shape=(5 * 256,))),), lambda tensors: None
+    )
+    seen = []
+    pieces = [piece(len), large, piece(len)]
+    stream(pieces, CPU, Streaming(3, 4, 256), lambda each, _: seen.append(each is large))
+    assert made == [(256, 4), (5 * 256, 1)]
+    assert seen == [False, False, True]
+
+
 def test_an_empty_plan(tmp_path):
-    stream([], CPU, Streaming(2, 2, 1), lambda *_: None)
+    stream([], CPU, Streaming(2, 2, 256), lambda *_: None)
 
 
 def test_a_reader_that_fails_names_the_tensor_and_stops_the_others(tmp_path):
@@ -217,7 +238,7 @@ def test_a_reader_that_fails_names_the_tensor_and_stops_the_others(tmp_path):
     pieces = [piece(started.append) for _ in range(3)] + [piece(fail, name="model.norm.weight")]
     pieces += [piece(started.append) for _ in range(1000)]
     with pytest.raises(CheckpointError, match=r"cannot read it \(tensor model.norm.weight\)"):
-        stream(pieces, CPU, Streaming(3, 3, 1), lambda *_: None)
+        stream(pieces, CPU, Streaming(3, 3, 256), lambda *_: None)
     assert len(started) < 1003
 
 
@@ -238,7 +259,7 @@ def test_a_placement_that_fails_says_which():
         raise ValueError("does not fit")
 
     with pytest.raises(CheckpointError, match=r"does not fit \(tensor a.tensor\)"):
-        stream([piece(len, fail)], CPU, Streaming(2, 2, 1), lambda *_: None)
+        stream([piece(len, fail)], CPU, Streaming(2, 2, 256), lambda *_: None)
 
 
 def test_an_interrupt_while_the_files_are_read():
@@ -248,7 +269,7 @@ def test_an_interrupt_while_the_files_are_read():
 
     def interrupt(out):
         os.kill(os.getpid(), signal.SIGINT)
-        assert released.wait(10)
+        assert released.wait(60)
 
     def release(read=None):
         released.set()
@@ -258,7 +279,7 @@ def test_an_interrupt_while_the_files_are_read():
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            stream(pieces, CPU, Streaming(1, 2, 1), lambda *_: None)
+            stream(pieces, CPU, Streaming(1, 2, 256), lambda *_: None)
     finally:
         signal.signal(signal.SIGINT, handler)
         timer.join()

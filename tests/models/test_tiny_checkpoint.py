@@ -33,7 +33,7 @@ HARMONY = (
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny") / "made" / "here"
-    subprocess.run([sys.executable, str(SCRIPT), str(folder)], timeout=60, check=True)
+    subprocess.run([sys.executable, str(SCRIPT), str(folder)], timeout=200, check=True)
     return folder
 
 

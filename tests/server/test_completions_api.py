@@ -1,7 +1,6 @@
 """/v1/completions over HTTP, by OpenAI's own client where it can say it."""
 
 import json
-import re
 import socket
 import time
 from collections.abc import Iterator
@@ -108,35 +107,33 @@ def test_stop_strings_end_the_text_and_the_engine_request(server, client, codec)
     stop = text[20:23]
     cut = text.index(stop)
     for stream in (False, True):
-        began = time.monotonic()
         body = ask(request) | {"stop": ["no such text", stop], "stream": stream}
         answer = client.completions.create(**body)
         chunks = list(answer) if stream else [answer]
         assert "".join(c.choices[0].text for c in chunks) == text[:cut]
         assert chunks[-1].choices[0].finish_reason == "stop"
-        assert time.monotonic() - began < 5
     eventually(lambda: server.running() == 0)
 
 
-def test_a_choice_that_met_a_stop_string_runs_no_further(server, client, codec):
-    def generated() -> float:
-        text = server.get("/metrics").text
-        found = re.search(
-            r'^rose_engine_generated_tokens_total{engine="0"} (.+)$', text, re.MULTILINE
-        )
-        return float(found[1])
-
-    request = make_request("a", 8, 9, n=2, max_tokens=1000, temperature=1.0, seed=6)
+def test_a_choice_that_met_a_stop_string_runs_no_further(start_server, tokenizer_folder, codec):
+    server = start_server("--tokenizer-folder", str(tokenizer_folder), step_s=0.05).ready()
+    request = make_request("a", 8, 9, n=2, max_tokens=2000, temperature=1.0, seed=6)
     texts = [codec.decode(fake_output(request, index)) for index in range(2)]
-    stop = next(s for i in range(20, 900) if (s := texts[1][i : i + 3]) not in texts[0])
+    stop = next(s for i in range(5, 900) if (s := texts[1][i : i + 3]) not in texts[0])
+    said = ["", ""]
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
+        chunks = client.completions.create(**ask(request), n=2, seed=6, stop=stop, stream=True)
+        for chunk in chunks:
+            [choice] = chunk.choices
+            said[choice.index] += choice.text
+            if choice.finish_reason is not None:
+                break
+        assert (choice.index, choice.finish_reason) == (1, "stop")
+        assert said[1] == texts[1][: texts[1].index(stop)]
+        eventually(lambda: server.running() == 1)
+        chunks.close()
+    assert texts[0].startswith(said[0])
     eventually(lambda: server.running() == 0)
-    before = generated()
-    answer = client.completions.create(**ask(request), n=2, seed=6, stop=stop)
-    assert [c.text for c in answer.choices] == [texts[0], texts[1][: texts[1].index(stop)]]
-    assert [c.finish_reason for c in answer.choices] == ["length", "stop"]
-    eventually(lambda: server.running() == 0)
-    eventually(lambda: generated() >= before + 1000)
-    assert generated() < before + 1900
 
 
 def test_stop_tokens_and_ids(server):
@@ -349,7 +346,7 @@ def test_models(server, client):
 def test_health_and_metrics(server):
     before = server.get("/health").json()
     assert before["status"] == "ready"
-    assert before["heartbeat_age_s"] < 2
+    eventually(lambda: server.get("/health").json()["heartbeat_age_s"] < 2)
     assert server.post(max_tokens=5).status_code == 200
     assert server.post(prompt=[999]).status_code == 400
     eventually(lambda: 'rose_engine_steps_total{engine="0"} 0.0' not in server.get("/metrics").text)

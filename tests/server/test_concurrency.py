@@ -5,17 +5,18 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.engine_processes import environment, eventually
+from tests import patient_http
+from tests.engine_processes import PATIENCE_S, environment, eventually
+from tests.server.conftest import START_S
 
 MODEL = "rose-nano"
-COPIES = 4
+COPIES = 2
 NUM_ABORTS = 8
 PASSING = {  # of one run, or of what else runs
     *("id", "created", "created_at", "completed_at", "call_id", "item_id"),
@@ -76,15 +77,16 @@ def nano_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """rose-nano in float32, so that nothing but arithmetic's order could differ."""
     log = tmp_path_factory.mktemp("serve") / "log"
     command = [sys.executable, "-m", "rose", "serve", "nano", "--port", "0", "--dtype", "float32"]
+    command += ["--keep-alive", "600"]  # as in serve_program.py
     with log.open("w") as stderr:
         process = subprocess.Popen(command, env=environment(), stderr=stderr)
     pattern = r"Serving rose-nano on (http://\S+)/v1"
     try:
-        eventually(lambda: re.search(pattern, log.read_text()) is not None, 60)
+        eventually(lambda: re.search(pattern, log.read_text()) is not None, START_S)
         yield re.findall(pattern, Path(log).read_text())[0]
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def essence(value: object) -> object:
@@ -149,15 +151,12 @@ async def leave_early(client: httpx.AsyncClient, number: int) -> None:
 @pytest.mark.slow
 async def test_what_else_runs_changes_no_answer(nano_url):
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=nano_url, timeout=60, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=nano_url, timeout=250, limits=limits) as client:
         alone = [await ask(client, path, body) for path, body in REQUESTS]
-        began = time.monotonic()
         aborts = [asyncio.create_task(leave_early(client, n)) for n in range(NUM_ABORTS)]
         together = await asyncio.gather(*(ask(client, *r) for r in REQUESTS * COPIES))
-        took_s = time.monotonic() - began
         await asyncio.gather(*aborts)
         for number, answer in enumerate(together):
             asked = REQUESTS[number % len(REQUESTS)]
             same_answers(answer, alone[number % len(REQUESTS)], f"{asked}")
-        assert took_s < 120
-    eventually(lambda: httpx.get(nano_url + "/health").json()["running"] == 0)
+    eventually(lambda: patient_http.get(nano_url + "/health").json()["running"] == 0)

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests import patient_http
-from tests.engine_processes import eventually
+from tests.engine_processes import PATIENCE_S, eventually
 from tests.playback_engine import NANO
 from tests.server.conftest import Server
 
@@ -108,7 +108,7 @@ def _fuzz(cases: SearchStrategy[Case], share: float, kept_id: str, statuses: Cou
 def _check(case: Case, statuses: Counter) -> None:
     if isinstance(case.body, dict):
         _bound(case.body)
-    response = case.call()
+    response = case.call(timeout=PATIENCE_S)
     statuses[case.path, response.status_code] += 1
     case.validate_response(response, checks=CHECKS)
     if response.status_code >= 400:

@@ -8,6 +8,7 @@ import uvicorn
 from fastapi import FastAPI, Response
 
 from rose.server.http import EventStream
+from tests.engine_processes import PATIENCE_S
 
 
 async def test_a_client_that_takes_nothing_is_dropped():
@@ -32,7 +33,7 @@ async def test_a_client_that_takes_nothing_is_dropped():
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         _, writer = await asyncio.open_connection(*sock.getsockname(), limit=1024)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
         dropped_at = sent
         await asyncio.sleep(0.1)
         assert sent == dropped_at  # nothing is made for nobody
