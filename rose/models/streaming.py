@@ -2,14 +2,15 @@
 
 Readers fill buffers of a ring in turn and hand them over in the order in which they are full. The
 calling thread copies each to the device and places it there, which frees the buffer: memory on the
-host never exceeds the ring. On a GPU the buffers are pinned, each has a twin on the device, and the
-copies run on a stream of their own, so that reading, copying and placing overlap.
+host never exceeds the ring, or a tensor that is larger than all of it and must stay whole. On a GPU
+the buffers are pinned, each has a twin on the device, and the copies run on a stream of their own,
+so that reading, copying and placing overlap.
 """
 
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -31,7 +32,7 @@ class Streaming:
         threads: that read.
         buffers: in the ring.
         piece_bytes: larger tensors are cut where they can be; the size of a buffer, unless a
-            matrix that must stay whole is larger.
+            matrix that must stay whole is larger, but less than the ring.
     """
 
     threads: int
@@ -99,7 +100,8 @@ def stream(
     """Read all placements' sources and place them, in any order, from the calling thread.
 
     Args:
-        placements: what to read; begun in this order.
+        placements: what to read; begun in this order, but for those larger than the whole ring,
+            which come last and one by one.
         device: where the tensors arrive.
         streaming: how to read.
         arrived: called after each placement with what it was given, as long as that is valid.
@@ -108,6 +110,22 @@ def stream(
         CheckpointError: a file cannot be read, or what it holds cannot be placed; the message names
             the tensor.
     """
+    ring = streaming.buffers * streaming.piece_bytes
+    fitting = [placement for placement in placements if placement.buffer_bytes <= ring]
+    outsized = [placement for placement in placements if placement.buffer_bytes > ring]
+    _stream(fitting, device, streaming, arrived)
+    # Every buffer is as large as the largest of what it is for.
+    _stream(outsized, device, replace(streaming, threads=1, buffers=1), arrived)
+
+
+def _stream(
+    placements: Sequence[Placement],
+    device: torch.device,
+    streaming: Streaming,
+    arrived: Callable[[Placement, list[Tensor]], None],
+) -> None:
+    if not placements:
+        return
     buffers = _make_buffers(placements, device, streaming)
     with _Readers(placements, buffers, streaming.threads) as readers:
         for placement, buffer in readers:

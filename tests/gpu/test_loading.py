@@ -94,7 +94,8 @@ def test_buffers_are_not_reused_before_they_are_placed(tmp_path):
         return place
 
     pieces = [Placement((Source(f"copy {i}", rows),), place_into(i)) for i in range(64)]
-    stream(pieces, CUDA, Streaming(threads=4, buffers=3, piece_bytes=1), lambda *_: None)
+    streaming = Streaming(threads=4, buffers=3, piece_bytes=2 * whole.nbytes)
+    stream(pieces, CUDA, streaming, lambda *_: None)
     assert bool((target.cpu() == whole).all())
 
 
