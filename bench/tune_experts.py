@@ -27,13 +27,17 @@ SHOWN = 4
 """Candidates of a case that are printed."""
 
 
-def candidates(name: str, rows_an_expert: float) -> Iterator[Tiling]:
+def candidates(name: str, product: str, rows_an_expert: float) -> Iterator[Tiling]:
     """Tilings worth a try; FP8 tiles are always 128 columns wide."""
+    widths: tuple[int, ...] = (64, 128)
     if rows_an_expert <= 32:
         heights, groups, stages = (16, 32), (1,), (3, 4, 6)
     else:
         heights, groups, stages = (64, 128), (4, 8), (3, 4)
-    widths = (128,) if name == "fp8" else (64, 128)
+        # One part leaves registers for sums twice as wide.
+        widths = (*widths, 256) if product == "down" else widths
+    if name == "fp8":
+        widths = (128,)
     for cut in itertools.product(heights, widths, groups, stages):
         block_m, block_n, group, depth = cut
         # Two warp groups would unpack the same 64 columns; one alone would spill larger sums.
@@ -61,7 +65,7 @@ def tune(name: str, product: str, tokens: int, experts: int, timer: Timer) -> No
     run = run_product(product, name, experts, tokens)
     chosen = getattr(module, TABLES[product]).choose(rows, experts)
     found = {chosen: measure(module, product, chosen, run, timer)}
-    for tiling in candidates(name, rows / experts):
+    for tiling in candidates(name, product, rows / experts):
         if tiling not in found:
             found[tiling] = measure(module, product, tiling, run, timer)
     print(f"{name} {product} tokens={tokens} experts={experts}")

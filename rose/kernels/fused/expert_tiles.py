@@ -21,6 +21,10 @@ from rose.kernels.quantize import ceil_div
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
 
+MASKED_ROWS = tl.constexpr(32)
+"""Tiles of at most so many rows mask the loads of those that they lack. In larger ones few are
+missing, and to read the last one again is cheaper than a mask a row."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tiling:

@@ -113,16 +113,19 @@ def _experts_fp8_kernel(
 
 GATE_UP_TILINGS = TilingTable(
     steps=(
-        (8, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=4)),
-        (24, Tiling(block_m=32, block_n=128, group=1, warps=4, stages=4)),
+        # The same bytes in flight on an SM, by one program where they are few, else by two.
+        (1, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=6)),
+        (8, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=3)),
+        (24, Tiling(block_m=32, block_n=128, group=1, warps=4, stages=3)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=4)),
     ),
     beyond=Tiling(block_m=128, block_n=128, group=8, warps=8, stages=4),
 )
 DOWN_TILINGS = TilingTable(
     steps=(
-        (8, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=5)),
-        (24, Tiling(block_m=32, block_n=128, group=1, warps=4, stages=5)),
+        (1, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=6)),
+        (8, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=4)),
+        (24, Tiling(block_m=32, block_n=128, group=1, warps=4, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=4)),
     ),
     # Two programs an SM: one multiplies while the other writes.
