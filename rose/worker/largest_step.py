@@ -12,8 +12,8 @@ from rose.config import FULL, SLIDING, CacheConfig, EngineConfig
 from rose.core.step import NewSequence, ScheduledSequence, SchedulerOutput
 from rose.protocol import SamplingParams
 
-LONG_ROWS = 1024
-"""More tokens than these fill the chip, however many keys each of them sees."""
+LONG_ROWS = 256
+"""More tokens of a chunk fill the chip, so that attention does not split their keys."""
 
 LOGPROBS = 20
 """Alternatives a token; what they take grows with the vocabulary, hardly with their number."""
