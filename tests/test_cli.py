@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rose.cli import main
-from tests.engine_processes import environment
+from tests.engine_processes import PATIENCE_S, environment
 from tests.models.checkpoint_layouts import SMALL, write_published
 
 
@@ -176,12 +176,30 @@ class TestScoreOutput:
 
 
 def test_interrupted_while_it_generates(model):
-    process = start(*generate(model, "--tokens", "1", "--max-tokens", 4000, "--ignore-eos"))
-    assert process.stderr is not None
-    assert process.stderr.readline().startswith("Loading weights")
-    process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=20)[1]
-    assert (process.returncode, rest) == (130, "")
+    program = (
+        "import os, signal, sys\n"
+        # As in a terminal, even if these tests run where SIGINT is ignored (in the background).
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from rose.engine.engine import Engine\n"
+        "step, steps = Engine.step, []\n"
+        "def step_or_interrupt(engine):\n"
+        "    steps.append(None)\n"
+        "    if len(steps) == 5:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return step(engine)\n"
+        "Engine.step = step_or_interrupt\n"
+        "from rose.__main__ import main; main()"
+    )
+    words = generate(model, "--tokens", "1", "--max-tokens", 400, "--ignore-eos")
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Loading weights")
+    assert (done.returncode, done.stdout) == (130, "")
 
 
 def test_a_reader_that_leaves_early_is_no_error(model):
@@ -190,7 +208,7 @@ def test_a_reader_that_leaves_early_is_no_error(model):
     process.stdout.close()
     assert process.stderr is not None
     assert [line.split(":")[0] for line in process.stderr] == ["Loading weights"]
-    process.wait(20)
+    process.wait(PATIENCE_S)
     process.stderr.close()
 
 

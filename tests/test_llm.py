@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from scipy import stats
 
 from rose.config import ConfigError
+from rose.engine.engine import Engine
 from rose.llm import LLM, AsyncLLM
 from rose.options import EngineOptions
 from rose.protocol import EngineDeadError, FinishReason, InvalidRequestError, SamplingParams
@@ -294,7 +296,19 @@ async def test_async_callers_share_one_engine(folder):
         assert await collect(prompts[3]) == whole[3]
 
 
-async def test_cancelling_a_caller_aborts_its_request_only(folder):
+@pytest.fixture
+def slow_steps(monkeypatch):
+    """Steps that take so long that no request ends by itself before a test is done with it."""
+    step = Engine.step
+
+    def slow_step(engine):
+        time.sleep(0.1)
+        return step(engine)
+
+    monkeypatch.setattr(Engine, "step", slow_step)
+
+
+async def test_cancelling_a_caller_aborts_its_request_only(folder, slow_steps):
     long = SamplingParams(max_tokens=240, ignore_eos=True, n=2)
     async with AsyncLLM(options_of(folder)) as engine:
         started = asyncio.Event()
@@ -317,12 +331,12 @@ async def exhaust(stream):
         pass
 
 
-async def test_closing_ends_what_is_in_flight_with_an_error(folder):
+async def test_closing_ends_what_is_in_flight_with_an_error(folder, slow_steps):
     engine = AsyncLLM(options_of(folder))
     stream = engine.generate([1, 2], SamplingParams(max_tokens=250, ignore_eos=True))
     await anext(stream)
     await asyncio.to_thread(engine.close)
     with pytest.raises(EngineDeadError, match="closed"):
-        await asyncio.wait_for(exhaust(stream), 10)
+        await asyncio.wait_for(exhaust(stream), 60)
     with pytest.raises(EngineDeadError):
         await anext(engine.generate([1], GREEDY))

@@ -14,7 +14,7 @@ from rose.server.limits import Queue
 from tests.engine_processes import ROOT, environment
 from tests.playback_engine import MODEL, NANO, playing
 
-SECONDS, STREAMS, TOKENS_PER_S = 5, 64, 3000
+SECONDS, STREAMS, TOKENS_PER_S = 5, 32, 1500
 
 
 @pytest.mark.slow
