@@ -98,16 +98,19 @@ def find_tile(
 
     index = tl.arange(0, experts_padded)
     counts = tl.load(tokens_per_expert + index, mask=index < experts, other=0)
-    starts = tl.load(first_row + index, mask=index < experts, other=0)
     tiles = (counts + block_m - 1) // block_m
     ends = tl.cumsum(tiles, 0)
     expert = tl.sum((ends <= slot).to(tl.int32), 0)
-    # Selections instead of loads that would wait for `expert`.
-    mine = index == expert
-    offset = (slot - tl.sum(tl.where(mine, ends - tiles, 0), 0)) * block_m
-    rows = tl.minimum(tl.sum(tl.where(mine, counts, 0), 0) - offset, block_m)
-    start = tl.sum(tl.where(mine, starts, 0), 0).to(tl.int64) + offset
-    return expert.to(tl.int64), start, rows, member // group * block_n
+    offset = (slot - tl.sum(tl.where(ends <= slot, tiles, 0), 0)) * block_m
+    first = tl.load(first_row + tl.minimum(expert, experts - 1))
+    count = tl.load(tokens_per_expert + tl.minimum(expert, experts - 1))
+    start = first.to(tl.int64) + offset
+    return (
+        expert.to(tl.int64),
+        start,
+        tl.minimum(count - offset, block_m),
+        member // group * block_n,
+    )
 
 
 @triton.jit
