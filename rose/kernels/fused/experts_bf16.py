@@ -73,11 +73,12 @@ def _experts_bf16_kernel(
         second = bias_tile(bias_at + columns, column, columns, block_m)
     for at in tl.range(0, width, _STEP, num_stages=stages):
         left = inner[None, :] < width - at
+        # Weights first: x has to wait for the numbers of its rows.
+        tile = tl.load(weight_at + at, mask=inside[:, None] & left, other=0.0)
         in_x = left
         if block_m <= MASKED_ROWS:
             in_x &= held[:, None]
         x_tile = tl.load(x_at + at, mask=in_x, other=0.0).T
-        tile = tl.load(weight_at + at, mask=inside[:, None] & left, other=0.0)
         total = multiply(tile, x_tile, total)
         if gated:
             tile = tl.load(weight_at + columns * width + at, mask=inside[:, None] & left, other=0.0)

@@ -84,17 +84,20 @@ def _experts_fp8_kernel(
     high, second_low, second_high = low, low, low
     for run in tl.range(0, runs, num_stages=stages):
         at = run * RUN
+        # Weights first: x has to wait for the numbers of its rows.
+        tile = weight.load([weight_row, at])
         x_tile = tl.load(x_at + at, mask=inner[None, :] < width - at, other=0.0)
         x_scale = tl.load(x_scale_at + run)
         scale = x_scale * tl.load(scale_at + run)
-        low = add_product(low, x_tile, weight, weight_row, at, scale, rows_lead)
-        high = add_product(high, x_tile, weight, weight_row + HALF, at, scale, rows_lead)
+        low = add_product(low, x_tile, tile, scale, rows_lead)
+        tile = weight.load([weight_row + HALF, at])
+        high = add_product(high, x_tile, tile, scale, rows_lead)
         if gated:
             scale = x_scale * tl.load(scale_at + column_runs * runs + run)
             up = weight_row + columns
-            second_low = add_product(second_low, x_tile, weight, up, at, scale, rows_lead)
-            up += HALF
-            second_high = add_product(second_high, x_tile, weight, up, at, scale, rows_lead)
+            second_low = add_product(second_low, x_tile, weight.load([up, at]), scale, rows_lead)
+            tile = weight.load([up + HALF, at])
+            second_high = add_product(second_high, x_tile, tile, scale, rows_lead)
 
     total = whole_run(low, high, rows_lead)
     total += tl.load(bias_at + column, mask=inside, other=0.0).to(tl.float32)[None, :]

@@ -145,14 +145,15 @@ def _experts_mxfp4_kernel(
     if gated:
         second = bias_tile(bias_at + columns, column, columns, block_m) * _SHRINK
     for run in tl.range(0, runs, num_stages=stages):
-        in_x = inner[None, :] < width - run * _RUN
-        if block_m <= MASKED_ROWS:
-            in_x &= held[:, None]
+        # Weights first: x has to wait for the numbers of its rows.
         in_words = inside[:, None] & (word[None, :] < width // 8 - run * (_RUN // 8))
-        x_tile = tl.load(x_at + run * _RUN, mask=in_x, other=0.0).T
         at = word_at + run * (_RUN // 8)
         weight = tl.load(at, mask=in_words, other=0)
         scale = tl.load(scale_at + run * columns, mask=inside, other=0)
+        in_x = inner[None, :] < width - run * _RUN
+        if block_m <= MASKED_ROWS:
+            in_x &= held[:, None]
+        x_tile = tl.load(x_at + run * _RUN, mask=in_x, other=0.0).T
         total = multiply(_unpack(weight, scale, block_n), x_tile, total)
         if gated:
             weight = tl.load(at + columns * (width // 8), mask=in_words, other=0)

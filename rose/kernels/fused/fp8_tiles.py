@@ -21,30 +21,25 @@ HALF = tl.constexpr(FP8_BLOCK // 2)
 def add_product(
     total: tl.tensor,
     x: tl.tensor,
-    weight: tl.tensor_descriptor,
-    row: tl.tensor,
-    inner: tl.tensor,
+    weight: tl.tensor,
     scale: tl.tensor,
     rows_lead: tl.constexpr,
 ) -> tl.tensor:
-    """Add the scaled product of x [block_m, 128] and 64 rows of a weight.
+    """Add a scaled product.
 
     The tokens' rows lead where they fill wgmma's 64: a thread then needs the scales of a few only.
 
     Args:
         total: float32 [block_m, 64] if `rows_lead`, else [64, block_m].
         x: e4m3 [block_m, 128].
-        weight: all matrices, one above the other; what lies beyond their width reads as 0.
-        row: the first of the weight's rows.
-        inner: the first inner value.
+        weight: e4m3 [64, 128].
         scale: float32 [block_m], of x times that of the weight.
         rows_lead: which operand is on the left.
     """
-    tile = weight.load([row, inner])
     if rows_lead:
-        total += tl.dot(x, tile.T) * scale[:, None]
+        total += tl.dot(x, weight.T) * scale[:, None]
     else:
-        total += tl.dot(tile, x.T) * scale[None, :]
+        total += tl.dot(weight, x.T) * scale[None, :]
     return total
 
 

@@ -68,10 +68,10 @@ def _linear_fp8_kernel(
         at = run * RUN
         x_tile = tl.load(x_at + at, mask=inner[None, :] < width - at, other=0.0)
         scale = tl.load(x_scale_at + run) * tl.load(scale_at + run)
-        low = add_product(low, x_tile, weight, first_column, at, scale, rows_lead)
+        low = add_product(low, x_tile, weight.load([first_column, at]), scale, rows_lead)
         if halves == 2:
-            second = first_column + HALF
-            high = add_product(high, x_tile, weight, second, at, scale, rows_lead)
+            tile = weight.load([first_column + HALF, at])
+            high = add_product(high, x_tile, tile, scale, rows_lead)
 
     if halves == 2:
         total = whole_run(low, high, rows_lead)
