@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 if not torch.cuda.is_available():
     # Before the first kernel is imported: Triton decides by it when a kernel is defined.
@@ -20,6 +21,19 @@ if not torch.cuda.is_available():
 ROOT = Path(__file__).resolve().parents[1]
 ORACLES = (ROOT.parent / "shared" / "oracle", ROOT / "build" / "oracle")
 """Where the oracle checkpoints may be: beside the checkout, or copied into its build folder."""
+
+
+# Whether a test passes is a matter of the code: not of the machine's speed, nor of the day's luck.
+settings.register_profile(
+    "rose", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("rose")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """What a test draws does not depend on the tests before it."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,7 +16,8 @@ from hypothesis import settings
 from tests import patient_http
 from tests.engine_processes import PATIENCE_S, environment
 
-settings.register_profile("long", max_examples=5000)  # for runs by hand
+# For runs by hand.
+settings.register_profile("long", deadline=None, derandomize=False, max_examples=5000)
 
 PROGRAM = Path(__file__).with_name("serve_program.py")
 START_S = 200.0  # for torch to be imported on a machine that never did

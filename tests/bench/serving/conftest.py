@@ -31,6 +31,11 @@ class ScriptedServer:
         with urllib.request.urlopen(self.url + "/log") as answer:
             return json.load(answer)
 
+    def num_streaming(self) -> int:
+        """Streams that have begun and not ended."""
+        with urllib.request.urlopen(self.url + "/streaming") as answer:
+            return json.load(answer)
+
     def stall(self, *, after: int, seconds: float) -> None:
         """Have it block at the so manieth request from now."""
         body = json.dumps({"after": after, "seconds": seconds}).encode()

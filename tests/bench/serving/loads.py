@@ -10,7 +10,7 @@ from rose.bench.serving.share import Assignment, ShareResult
 def assignment(url: str, load: Load, *, model: str = "plain", **changes: object) -> Assignment:
     """A load of plain requests of 8 tokens for 6, without warm-up; `changes` are of Settings."""
     users = {"concurrency": str(load.users)} if isinstance(load, ClosedLoop) else {"rate": "1"}
-    fields = {"url": url, "model": model, "input": "8", "output": "6", "seed": 11, "timeout": 20.0}
+    fields = {"url": url, "model": model, "input": "8", "output": "6", "seed": 11, "timeout": 60.0}
     settings = Settings(**fields | users | changes)
     return Assignment(
         target=settings.target(),

@@ -11,7 +11,7 @@ Run as a program it prints its port. What it does is by the model that is asked 
 GET /log gives what it has seen: a list of {model, prompt, received, sent}, the times by
 `time.monotonic`, which all processes of a machine share. POST /stall {"after", "seconds"} makes it
 block, process and all, at the so manieth request from now; its beginning and end are in the log as
-{"stall": [from, to]}.
+{"stall": [from, to]}. GET /streaming gives how many streams have begun and not ended.
 """
 
 import argparse
@@ -32,6 +32,7 @@ class Scripted:
         self.log: list[dict] = []
         self.until_stall: int | None = None
         self.stall_s = 0.0
+        self.open: list[dict] = []
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=2**26)
@@ -40,6 +41,7 @@ class Scripted:
                 web.get("/v1/models", self.models),
                 web.get("/version", self.version),
                 web.get("/log", self.get_log),
+                web.get("/streaming", self.get_streaming),
                 web.post("/stall", self.set_stall),
                 web.post("/v1/completions", self.complete),
                 web.post("/v1/chat/completions", self.complete),
@@ -56,6 +58,9 @@ class Scripted:
     async def get_log(self, request: web.Request) -> web.Response:
         log, self.log = self.log, []
         return web.json_response(log)
+
+    async def get_streaming(self, request: web.Request) -> web.Response:
+        return web.json_response(sum(bool(entry["sent"]) for entry in self.open))
 
     async def set_stall(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -86,7 +91,11 @@ class Scripted:
             return refusal
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await self.stream(request, response, body, entry)
+        self.open.append(entry)
+        try:
+            await self.stream(request, response, body, entry)
+        finally:
+            self.open.remove(entry)
         return response
 
     def refusal(self, body: dict) -> web.Response | None:

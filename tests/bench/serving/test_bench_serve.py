@@ -9,7 +9,7 @@ import pytest
 from rose.bench.results import Result, ServeCell, load
 from rose.bench.serving.stats import summarize
 from rose.bench.serving.table import render
-from tests.engine_processes import environment, eventually
+from tests.engine_processes import PATIENCE_S, environment, eventually
 
 COMMAND = [sys.executable, "-m", "rose", "bench", "serve"]
 
@@ -20,7 +20,7 @@ def bench(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         env=environment() | variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
     )
 
 
@@ -74,23 +74,24 @@ def interrupted(url: str, out, *words: str, after, **kinds) -> tuple[int, Result
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
-        eventually(after, 30)
+        eventually(after)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
     return process.returncode, load(out), errors
 
 
-@pytest.mark.parametrize("load_words", [("--rate", "40"), ("--concurrency", "4")])
+@pytest.mark.parametrize("load_words", [("--rate", "40"), ("--concurrency", "30")])
 def test_interrupting_keeps_what_was_measured(scripted, tmp_path, load_words):
     seen = []
 
     def under_way() -> bool:
         seen.extend(scripted.take_log())
-        return len(seen) > 25
+        return len(seen) > 25 and scripted.num_streaming() > 10
 
-    words = [*load_words, "--requests", "9999", "--output", "40", "--workers", "2"]
+    # Each would take 10 s: so many are under way whenever the interrupt comes.
+    words = [*load_words, "--requests", "9999", "--output", "1000", "--workers", "2"]
     status, result, errors = interrupted(
         scripted.url, tmp_path / "out.json", *words, after=under_way
     )
@@ -110,7 +111,8 @@ def test_interrupting_keeps_what_was_measured(scripted, tmp_path, load_words):
 
 def test_interrupting_while_the_second_load_runs_keeps_the_first(scripted, tmp_path):
     out = tmp_path / "out.json"
-    words = ["--concurrency", "2,3", "--duration", "1", "--warmup", "0"]
+    # The second takes 20 s, so that the interrupt comes in time.
+    words = ["--rate", "50,1", "--requests", "20", "--warmup", "0"]
 
     def first_is_kept() -> bool:
         if not out.exists() or not load(out).cells:
@@ -121,8 +123,8 @@ def test_interrupting_while_the_second_load_runs_keeps_the_first(scripted, tmp_p
     status, result, _ = interrupted(scripted.url, out, *words, after=first_is_kept)
     assert (status, result.partial) == (130, True)
     assert [(cell.load, cell.interrupted) for cell in result.cells] == [
-        ("concurrency 2", False),
-        ("concurrency 3", True),
+        ("poisson 50/s", False),
+        ("poisson 1/s", True),
     ]
 
 

@@ -1,11 +1,10 @@
 """What is measured is what happened: compared with when the server itself says that it wrote.
 
-Both take their times from the machine's one monotonic clock, so that a busy machine delays both,
-and medians are compared, so that a busy moment fails nothing.
+Both take their times from the machine's one monotonic clock, so that a busy machine delays both.
+What is compared is the order of events or the best of many, so that a busy moment fails nothing.
 """
 
 import asyncio
-import statistics
 import time
 
 import msgspec
@@ -18,7 +17,7 @@ from rose.bench.serving.health import saturation
 from rose.bench.serving.share import run_share
 from tests.bench.serving.loads import assignment, by_prompt, run, run_one
 
-CLOSE_S = 2e-3
+CLOSE_S = 4e-3
 
 
 def test_latencies_are_those_of_the_server(scripted):
@@ -38,9 +37,9 @@ def test_latencies_are_those_of_the_server(scripted):
         assert ttft >= 0.05
         assert origin + sample.sent <= entry["received"]
         assert origin + sample.finished >= entry["sent"][-1]
-    assert 0 <= statistics.median(first_off) < CLOSE_S
-    assert abs(statistics.median(gap_off)) < CLOSE_S
-    assert statistics.median(map(abs, gap_off)) < CLOSE_S
+    # What is always added shows in the least, whatever else delays single ones.
+    assert 0 <= min(first_off) < CLOSE_S
+    assert sorted(map(abs, gap_off))[len(gap_off) // 10] < CLOSE_S
 
 
 def test_several_tokens_a_chunk(scripted):
@@ -89,22 +88,22 @@ def test_what_is_due_while_the_server_stalls_waits_in_the_latencies(scripted):
     """Coordinated omission: nobody asks a stalled server, nobody is late. Not in an open loop."""
     stall_s = 0.6
     scripted.stall(after=15, seconds=stall_s)
-    assigned = assignment(scripted.url, OpenLoop(50.0, poisson=False), requests=60)
+    # For 4 s: also if it stalls late, because this process or the server paused, some are due.
+    assigned = assignment(scripted.url, OpenLoop(50.0, poisson=False), requests=200)
     origin, samples = run_one(assigned)
     log = scripted.take_log()
     [(began, ended)] = [entry["stall"] for entry in log if "stall" in entry]
     due_meanwhile = [s for s in samples if began < origin + s.scheduled < ended - 0.05]
-    assert len(due_meanwhile) > 15  # of the 27 or so due in 0.55 s; fewer if it stalled late
+    assert len(due_meanwhile) > 5  # of the 27 or so due in 0.55 s
     seen = by_prompt(log)
-    hidden = []
     for sample in due_meanwhile:
         ttft = sample.token_times[0] - sample.scheduled
         assert ttft >= ended - (origin + sample.scheduled)
         number = samples.index(sample)
         entry = seen[tuple(assigned.plan.request(number).prompt)]
-        hidden.append(entry["sent"][0] - entry["received"])
-    # By the server's own clock they were served as fast as ever: it did not see them wait.
-    assert statistics.median(hidden) < stall_s / 2
+        # The server did not see it wait: by its own clock it was faster, by what was left to wait.
+        seen_by_server = entry["sent"][0] - entry["received"]
+        assert ttft - seen_by_server >= ended - (origin + sample.scheduled)
 
 
 def test_a_closed_loop_hides_a_stall(scripted):
@@ -112,9 +111,11 @@ def test_a_closed_loop_hides_a_stall(scripted):
     stall_s = 0.6
     scripted.stall(after=5, seconds=stall_s)
     assigned = assignment(scripted.url, ClosedLoop(1), requests=12, output="1")
-    _, samples = run_one(assigned)
-    late = [s for s in samples if s.token_times[0] - s.scheduled > stall_s]
-    assert len(late) == 1
+    origin, samples = run_one(assigned)
+    [(began, ended)] = [entry["stall"] for entry in scripted.take_log() if "stall" in entry]
+    waited = [s for s in samples if origin + s.scheduled < ended < origin + s.token_times[0]]
+    assert len(waited) == 1
+    assert origin + waited[0].scheduled < began
 
 
 def test_a_closed_loop_keeps_so_many_in_flight(scripted):
@@ -176,15 +177,15 @@ def test_a_duration_bounds_when_requests_start(scripted, load):
         ("busy", "http 503: come back later"),
         ("fails", 'server error: {"message": "out of luck"}'),
         ("breaks", "connection: "),
-        ("hangs", "timeout: no end within 0.5 s"),
+        ("hangs", "timeout: no end within 4 s"),
     ],
 )
 def test_errors(scripted, model, told):
-    timeout = 0.5 if model == "hangs" else 20.0
+    timeout = 4.0 if model == "hangs" else 60.0
     _, samples = run_one(
-        assignment(scripted.url, ClosedLoop(2), model=model, requests=4, timeout=timeout)
+        assignment(scripted.url, ClosedLoop(2), model=model, requests=2, timeout=timeout)
     )
-    assert len(samples) == 4
+    assert len(samples) == 2
     for sample in samples:
         assert sample.error.startswith(told)
         assert len(sample.token_times) == {"busy": 0, "hangs": 6}.get(model, 3)
