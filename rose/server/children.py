@@ -8,6 +8,7 @@ from typing import Self
 
 from rose.protocol import EngineDeadError
 from rose.server.engine_client import EngineState
+from rose.server.listening import UNREAD_S
 from rose.server.router import Router
 from rose.server.serve_options import ServeOptions
 from rose.server.siblings import EngineGone, Job, Siblings
@@ -15,7 +16,7 @@ from rose.server.supervisor import EngineSupervisor, RestartPolicy, gpu_environm
 
 log = logging.getLogger("rose.server")
 
-FAREWELL_S = 5.0
+FAREWELL_S = UNREAD_S + 5.0
 """What a further front end gets to leave, besides the time for its requests."""
 
 

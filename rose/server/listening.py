@@ -61,6 +61,10 @@ def url_of(sock: socket.socket, tls: Tls | None) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
+UNREAD_S = 10.0
+"""What clients get, once their requests have ended, to read the rest of their answers."""
+
+
 class Server(uvicorn.Server):
     """uvicorn without its signal handlers: `serve` has its own."""
 
@@ -88,6 +92,6 @@ def make_server(app: FastAPI, tls: Tls | None, *, keep_alive_s: int, drain_s: fl
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=tls.key if tls else None,
         # Requests end by themselves at drain_s; this is for clients that do not read.
-        timeout_graceful_shutdown=int(drain_s) + 3,
+        timeout_graceful_shutdown=int(drain_s + UNREAD_S),
     )
     return Server(config)

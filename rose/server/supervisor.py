@@ -15,8 +15,8 @@ from rose.server.engine_client import EngineClient, EngineState
 
 log = logging.getLogger("rose.server")
 
-LAST_WORDS_S = 0.5
-"""How long to wait for an exited engine's own account of why."""
+LAST_WORDS_S = 2.0
+"""How long to wait for an exited engine's own account of why. One that a signal killed has none."""
 
 POLL_S = 0.05
 """How often to look whether the process lives."""
@@ -93,8 +93,9 @@ class EngineSupervisor:
         failures = 0
         while True:
             status = await self._exit_status()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._client.wait_dead(), LAST_WORDS_S)
+            if status >= 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._client.wait_dead(), LAST_WORDS_S)
             self._client.engine_exited(_how_it_ended(status))
             reason = self._client.reason
             tell(reason)
