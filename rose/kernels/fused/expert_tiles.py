@@ -60,7 +60,7 @@ class TilingTable:
         beyond: for more rows.
     """
 
-    steps: tuple[tuple[int, Tiling], ...]
+    steps: tuple[tuple[float, Tiling], ...]
     beyond: Tiling
 
     def choose(self, rows: int, experts: int) -> Tiling:

@@ -117,7 +117,7 @@ def _experts_fp8_kernel(
 GATE_UP_TILINGS = TilingTable(
     steps=(
         # The same bytes in flight on an SM, by one program where they are few, else by two.
-        (1, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=6)),
+        (0.25, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=6)),
         (8, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=3)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=4, stages=3)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=4)),
@@ -126,7 +126,7 @@ GATE_UP_TILINGS = TilingTable(
 )
 DOWN_TILINGS = TilingTable(
     steps=(
-        (1, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=6)),
+        (0.25, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=6)),
         (8, Tiling(block_m=16, block_n=128, group=1, warps=4, stages=4)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=4, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=4)),

@@ -171,7 +171,8 @@ def _experts_mxfp4_kernel(
 
 GATE_UP_TILINGS = TilingTable(
     steps=(
-        (2, Tiling(block_m=16, block_n=64, group=1, warps=4, stages=6)),
+        # One token: narrow tiles, as wide ones would not give every SM a program.
+        (0.125, Tiling(block_m=16, block_n=64, group=1, warps=4, stages=6)),
         (8, Tiling(block_m=16, block_n=128, group=1, warps=8, stages=4)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=8, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=3)),
@@ -180,7 +181,8 @@ GATE_UP_TILINGS = TilingTable(
 )
 DOWN_TILINGS = TilingTable(
     steps=(
-        (2, Tiling(block_m=16, block_n=64, group=1, warps=4, stages=6)),
+        # One token: narrow tiles, as wide ones would not give every SM a program.
+        (0.125, Tiling(block_m=16, block_n=64, group=1, warps=4, stages=6)),
         (8, Tiling(block_m=16, block_n=128, group=1, warps=8, stages=4)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=8, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=3)),

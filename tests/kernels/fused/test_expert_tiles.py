@@ -82,8 +82,8 @@ def test_every_tile_has_one_program(counts, block_m, group):
 
 def test_a_table_chooses_by_rows_an_expert():
     small, middle, large = (Tiling(16, 64, 1, 4, n) for n in (1, 2, 3))
-    table = TilingTable(((2, small), (8, middle)), large)
-    assert [table.choose(rows, 4) for rows in (1, 8, 9, 32, 33)] == [
+    table = TilingTable(((0.5, small), (8, middle)), large)
+    assert [table.choose(rows, 4) for rows in (1, 2, 3, 32, 33)] == [
         small,
         small,
         middle,
