@@ -23,15 +23,18 @@ def known() -> list[str]:
 def main() -> None:
     """Print a line a launch."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("ops", nargs="*", default=known(), metavar="OP", choices=[*known(), []])
+    parser.add_argument("ops", nargs="*", metavar="OP", help=f"of {', '.join(known())}; all")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    unknown = set(arguments.ops) - set(known())
+    if unknown:
+        parser.error(f"no launches of {', '.join(sorted(unknown))}; there are {', '.join(known())}")
     os.environ.pop("TRITON_INTERPRET", None)
 
     from tools.sm90 import compile_only
 
     with compile_only() as launches:
-        for op in arguments.ops:
+        for op in arguments.ops or known():
             importlib.import_module(f"tests.kernels.fused.launches_{op}").launches()
     if arguments.json:
         print(
