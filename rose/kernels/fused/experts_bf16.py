@@ -30,31 +30,30 @@ _STEP = tl.constexpr(64)
 
 
 @triton.jit
-def _experts_bf16_kernel(
-    x: tl.tensor,
-    weight: tl.tensor,
-    bias: tl.tensor,
-    token_of_row: tl.tensor,
-    tokens_per_expert: tl.tensor,
-    first_row: tl.tensor,
-    out: tl.tensor,
-    limit: tl.tensor,
-    experts: tl.constexpr,
-    experts_padded: tl.constexpr,
+def _tile(
+    operands: tl.tuple,
+    where: tl.tuple,
     columns: tl.constexpr,
     width: tl.constexpr,
     gated: tl.constexpr,
     block_m: tl.constexpr,
     block_n: tl.constexpr,
-    group: tl.constexpr,
     stages: tl.constexpr,
 ) -> None:
-    """One tile; with `gated` of two parts, whose activation is the result."""
-    expert, start, rows, first_column = find_tile(
-        tokens_per_expert, first_row, experts, experts_padded, columns, block_m, block_n, group
-    )
-    if expert >= experts:
-        return
+    """Compute one tile.
+
+    Args:
+        operands: the kernel's arguments but those that tell where the rows are.
+        where: the tile, as `find_tile` gives it; it has at most `block_m` rows.
+        columns: of each part of the weight, and of the result.
+        width: of x.
+        gated: whether the weight has two parts, whose activation is the result.
+        block_m: rows of the product.
+        block_n: its columns, of each part.
+        stages: of the software pipeline.
+    """
+    x, weight, bias, token_of_row, out, limit = operands
+    expert, start, rows, first_column = where
     parts: tl.constexpr = 2 if gated else 1
     row = tl.arange(0, block_m)
     held = row < rows
@@ -90,6 +89,42 @@ def _experts_bf16_kernel(
     else:
         result = tl.trans(round_to(total, tl.bfloat16))
         store_tile(out, result, start, row, held, column, columns)
+
+
+@triton.jit
+def _experts_bf16_kernel(
+    x: tl.tensor,
+    weight: tl.tensor,
+    bias: tl.tensor,
+    token_of_row: tl.tensor,
+    tokens_per_expert: tl.tensor,
+    first_row: tl.tensor,
+    out: tl.tensor,
+    limit: tl.tensor,
+    experts: tl.constexpr,
+    experts_padded: tl.constexpr,
+    columns: tl.constexpr,
+    width: tl.constexpr,
+    gated: tl.constexpr,
+    block_m: tl.constexpr,
+    block_n: tl.constexpr,
+    group: tl.constexpr,
+    stages: tl.constexpr,
+) -> None:
+    """One tile; with `gated` of two parts, whose activation is the result."""
+    expert, start, rows, first_column = find_tile(
+        tokens_per_expert, first_row, experts, experts_padded, columns, block_m, block_n, group
+    )
+    if expert >= experts:
+        return
+    operands = (x, weight, bias, token_of_row, out, limit)
+    where = (expert, start, rows, first_column)
+    # An expert's last tile is half empty on average: a product of half the width will then do.
+    half: tl.constexpr = block_m // 2
+    if block_m >= 128 and rows <= half:
+        _tile(operands, where, columns, width, gated, half, block_n, stages)
+    else:
+        _tile(operands, where, columns, width, gated, block_m, block_n, stages)
 
 
 GATE_UP_TILINGS = TilingTable(

@@ -33,33 +33,28 @@ from rose.kernels.routing import Routing
 
 
 @triton.jit
-def _experts_fp8_kernel(
-    x: tl.tensor,
-    x_scales: tl.tensor,
-    weight: tl.tensor_descriptor,
-    weight_scales: tl.tensor,
-    bias: tl.tensor,
-    token_of_row: tl.tensor,
-    tokens_per_expert: tl.tensor,
-    first_row: tl.tensor,
-    out: tl.tensor,
-    out_scales: tl.tensor,
-    limit: tl.tensor,
-    experts: tl.constexpr,
-    experts_padded: tl.constexpr,
+def _tile(
+    operands: tl.tuple,
+    where: tl.tuple,
     columns: tl.constexpr,
     width: tl.constexpr,
     gated: tl.constexpr,
     block_m: tl.constexpr,
-    group: tl.constexpr,
     stages: tl.constexpr,
 ) -> None:
-    """One tile; with `gated` of two parts, whose activation is the result, quantised."""
-    expert, start, rows, first_column = find_tile(
-        tokens_per_expert, first_row, experts, experts_padded, columns, block_m, RUN, group
-    )
-    if expert >= experts:
-        return
+    """Compute one tile.
+
+    Args:
+        operands: the kernel's arguments but those that tell where the rows are.
+        where: the tile, as `find_tile` gives it; it has at most `block_m` rows.
+        columns: of each part of the weight, and of the result.
+        width: of x.
+        gated: whether the weight has two parts, whose activation is the result.
+        block_m: rows of the product.
+        stages: of the software pipeline.
+    """
+    x, x_scales, weight, weight_scales, bias, token_of_row, out, out_scales, limit = operands
+    expert, start, rows, first_column = where
     parts: tl.constexpr = 2 if gated else 1
     runs: tl.constexpr = (width + RUN - 1) // RUN
     column_runs: tl.constexpr = (columns + RUN - 1) // RUN
@@ -112,6 +107,44 @@ def _experts_fp8_kernel(
         tl.store(out_scales + (start + row) * column_runs + first_column // RUN, scales, mask=held)
     else:
         store_tile(out, round_to(total, tl.bfloat16), start, row, held, column, columns)
+
+
+@triton.jit
+def _experts_fp8_kernel(
+    x: tl.tensor,
+    x_scales: tl.tensor,
+    weight: tl.tensor_descriptor,
+    weight_scales: tl.tensor,
+    bias: tl.tensor,
+    token_of_row: tl.tensor,
+    tokens_per_expert: tl.tensor,
+    first_row: tl.tensor,
+    out: tl.tensor,
+    out_scales: tl.tensor,
+    limit: tl.tensor,
+    experts: tl.constexpr,
+    experts_padded: tl.constexpr,
+    columns: tl.constexpr,
+    width: tl.constexpr,
+    gated: tl.constexpr,
+    block_m: tl.constexpr,
+    group: tl.constexpr,
+    stages: tl.constexpr,
+) -> None:
+    """One tile; with `gated` of two parts, whose activation is the result, quantised."""
+    expert, start, rows, first_column = find_tile(
+        tokens_per_expert, first_row, experts, experts_padded, columns, block_m, RUN, group
+    )
+    if expert >= experts:
+        return
+    operands = (x, x_scales, weight, weight_scales, bias, token_of_row, out, out_scales, limit)
+    where = (expert, start, rows, first_column)
+    # An expert's last tile is half empty on average: a product of half the width will then do.
+    half: tl.constexpr = block_m // 2
+    if block_m >= 128 and rows <= half:
+        _tile(operands, where, columns, width, gated, half, stages)
+    else:
+        _tile(operands, where, columns, width, gated, block_m, stages)
 
 
 GATE_UP_TILINGS = TilingTable(

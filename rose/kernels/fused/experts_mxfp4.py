@@ -6,7 +6,7 @@ a code, exactly. Activations stay bfloat16. Weights are fetched by cp.async: the
 would part the unrolled step into blocks, and ptxas then waits for every wgmma (seen in its code).
 
 Decode is bound by the weights' bytes: gpt-oss-120b's gate and up are 8.8 MB an expert, 35 MB for
-one token (8.4 us at 4.2 TB/s) and 1.13 GB for all 128 (0.27 ms). The inner loop issues 3.4
+one token (8.4 us at 4.2 TB/s) and 1.13 GB for all 128 (0.27 ms). The inner loop issues 3.5
 instructions a weight, of 3.8 that fit into the time of its bytes, so expect 60 to 75% of that.
 Prefill of 8192 tokens is 1.09 TFLOP for gate and up. A step of a tile issues for 1060 cycles
 while its products take 1960 and run beside: expect 450 to 550 TFLOP/s, 2.0 to 2.4 ms, and half of
@@ -99,32 +99,30 @@ def _unpack(words: tl.tensor, scales: tl.tensor, block_n: tl.constexpr) -> tl.te
 
 
 @triton.jit
-def _experts_mxfp4_kernel(
-    x: tl.tensor,
-    words: tl.tensor,
-    scales: tl.tensor,
-    bias: tl.tensor,
-    token_of_row: tl.tensor,
-    tokens_per_expert: tl.tensor,
-    first_row: tl.tensor,
-    out: tl.tensor,
-    limit: tl.tensor,
-    experts: tl.constexpr,
-    experts_padded: tl.constexpr,
+def _tile(
+    operands: tl.tuple,
+    where: tl.tuple,
     columns: tl.constexpr,
     width: tl.constexpr,
     gated: tl.constexpr,
     block_m: tl.constexpr,
     block_n: tl.constexpr,
-    group: tl.constexpr,
     stages: tl.constexpr,
 ) -> None:
-    """One tile; with `gated` of two parts, whose activation is the result."""
-    expert, start, rows, first_column = find_tile(
-        tokens_per_expert, first_row, experts, experts_padded, columns, block_m, block_n, group
-    )
-    if expert >= experts:
-        return
+    """Compute one tile.
+
+    Args:
+        operands: the kernel's arguments but those that tell where the rows are.
+        where: the tile, as `find_tile` gives it; it has at most `block_m` rows.
+        columns: of each part of the weight, and of the result.
+        width: of x.
+        gated: whether the weight has two parts, whose activation is the result.
+        block_m: rows of the product.
+        block_n: its columns, of each part.
+        stages: of the software pipeline.
+    """
+    x, words, scales, bias, token_of_row, out, limit = operands
+    expert, start, rows, first_column = where
     parts: tl.constexpr = 2 if gated else 1
     runs: tl.constexpr = (width + _RUN - 1) // _RUN
     row = tl.arange(0, block_m)
@@ -167,6 +165,43 @@ def _experts_mxfp4_kernel(
     else:
         result = tl.trans(round_to(total, tl.bfloat16))
         store_tile(out, result, start, row, held, column, columns)
+
+
+@triton.jit
+def _experts_mxfp4_kernel(
+    x: tl.tensor,
+    words: tl.tensor,
+    scales: tl.tensor,
+    bias: tl.tensor,
+    token_of_row: tl.tensor,
+    tokens_per_expert: tl.tensor,
+    first_row: tl.tensor,
+    out: tl.tensor,
+    limit: tl.tensor,
+    experts: tl.constexpr,
+    experts_padded: tl.constexpr,
+    columns: tl.constexpr,
+    width: tl.constexpr,
+    gated: tl.constexpr,
+    block_m: tl.constexpr,
+    block_n: tl.constexpr,
+    group: tl.constexpr,
+    stages: tl.constexpr,
+) -> None:
+    """One tile; with `gated` of two parts, whose activation is the result."""
+    expert, start, rows, first_column = find_tile(
+        tokens_per_expert, first_row, experts, experts_padded, columns, block_m, block_n, group
+    )
+    if expert >= experts:
+        return
+    operands = (x, words, scales, bias, token_of_row, out, limit)
+    where = (expert, start, rows, first_column)
+    # An expert's last tile is half empty on average: a product of half the width will then do.
+    half: tl.constexpr = block_m // 2
+    if block_m >= 128 and rows <= half:
+        _tile(operands, where, columns, width, gated, half, block_n, stages)
+    else:
+        _tile(operands, where, columns, width, gated, block_m, block_n, stages)
 
 
 GATE_UP_TILINGS = TilingTable(
