@@ -1,13 +1,20 @@
 """An engine whose fused kernels are compiled for Hopper and never run; prints what it compiled.
 
-`python -m tests.worker.rehearsed_engine QUANTIZATION FOLDER`, without TRITON_INTERPRET. Kernels
-"write" zeros, so every token is 0; shapes, places and sampling are those of an engine on a GPU.
-Prints two lists as JSON: kernels compiled until the engine was ready, and those compiled after.
+    python -m tests.worker.rehearsed_engine QUANTIZATION FOLDER [--shape gpt-oss-120b]
+
+Products give zeros, and kernels "write" them, so every token is 0; shapes, places and sampling are
+those of an engine on a GPU. Without TRITON_INTERPRET. The FOLDER gets the model's config.json.
+
+Prints two lists as JSON: kernels compiled until the engine was ready, and those compiled after. A
+published model's shape, of which two layers are enough, serves nothing: it fills TRITON_CACHE_DIR,
+where an engine of that model on a GPU finds its kernels, if Triton and Python are the same release.
 """
 
+import argparse
 import json
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -16,6 +23,7 @@ import triton
 
 from rose.kernels.dispatch import Implementation, force
 from rose.llm import LLM
+from rose.models.builtin import builtin_shape
 from rose.protocol import SamplingParams
 from rose.worker.cuda_graph import DecodeGraphs, decode_buckets
 from tools import sm90
@@ -33,8 +41,15 @@ SLOTS = 24
 
 def main() -> None:
     """Start, rehearse, capture, serve."""
-    quantization, folder = sys.argv[1:]
-    (Path(folder) / "config.json").write_text(json.dumps(make_config(SHAPE)))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("quantization")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--shape", choices=["gpt-oss-20b", "gpt-oss-120b"])
+    arguments = parser.parse_args()
+    (arguments.folder / "config.json").write_text(json.dumps(config_json(arguments.shape)))
+    limits = {"max_num_seqs": SLOTS, "max_batched_tokens": 2048}
+    if arguments.shape:
+        limits = {"max_num_seqs": 256, "max_batched_tokens": 8192}
     compiled: list[str] = []
     triton.knobs.runtime.jit_post_compile_hook = lambda **told: compiled.append(told["repr"])
     with (
@@ -42,31 +57,53 @@ def main() -> None:
         force(Implementation.TRITON),
         mock.patch("torch.empty", torch.zeros),
         mock.patch("torch.empty_like", torch.zeros_like),
+        mock.patch("torch.nn.functional.linear", zero_product),
+        mock.patch("rose.worker.worker.load_dummy"),
+        mock.patch("rose.kernels.sampling.best_tokens", first_tokens),
         LLM(
-            folder,
+            str(arguments.folder),
             device="cpu",
             load_format="dummy",
-            quantization=quantization,
+            quantization=arguments.quantization,
             block_size=128,
             num_blocks=(200, 100),
-            max_num_seqs=SLOTS,
-            max_batched_tokens=2048,
+            **limits,
         ) as llm,
     ):
-        prepare(llm)
+        prepare(llm, limits["max_num_seqs"])
         before = len(compiled)
-        serve(llm)
+        if not arguments.shape:
+            serve(llm)
     sys.stdout.write(json.dumps([compiled[:before], compiled[before:]]))
 
 
+def config_json(shape: str | None) -> dict[str, object]:
+    """Of the small model, or of two layers of a published one."""
+    folder = builtin_shape(shape) if shape else None
+    if folder is None:
+        return make_config(SHAPE)
+    config = json.loads((folder / "config.json").read_text())
+    return {**config, "num_hidden_layers": 2, "layer_types": config["layer_types"][:2]}
+
+
+def zero_product(x: torch.Tensor, weight: torch.Tensor, bias: object = None) -> torch.Tensor:
+    """The shape of x W^T."""
+    return x.new_zeros((x.shape[0], weight.shape[0]))
+
+
+def first_tokens(logits: torch.Tensor, n: int) -> torch.Tensor:
+    """The shape of `best_tokens`; no kernel of ours finds them."""
+    return torch.arange(n).expand(len(logits), n)
+
+
 @torch.inference_mode()
-def prepare(llm: LLM) -> None:
+def prepare(llm: LLM, slots: int) -> None:
     """What a worker does by itself on a GPU, with functions in the place of graphs."""
     worker = llm._engine._executor._worker
     worker._rehearse()
     runner = worker._runner
 
-    def replayed(body):
+    def replayed(body: Callable[[], None]) -> Callable[[], None]:
         body()
         return body
 
@@ -76,7 +113,7 @@ def prepare(llm: LLM) -> None:
         pool=runner._pool,
         tables=runner._builder._tables,
         window=worker._config.model.sliding_window,
-        buckets=decode_buckets(SLOTS),
+        buckets=decode_buckets(slots),
         width=1,
         capture=replayed,
         device=worker._device,
