@@ -86,10 +86,14 @@ class CudaCapture:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """One batch size: where its inputs go, and what runs it."""
+    """One batch size: where its inputs go, and what runs it.
+
+    A graph knows addresses only: `constants` is here so that nothing else is put where it lies.
+    """
 
     inputs: Tensor
     logits: Tensor
+    constants: "_Constants"
     replay: Callable[[], None]
 
 
@@ -169,7 +173,7 @@ class DecodeGraphs:
         def body() -> None:
             logits.copy_(self._forward(inputs, constants))
 
-        return _Graph(inputs, logits, capture(body))
+        return _Graph(inputs, logits, constants, capture(body))
 
     def _fill_with_padding(self, inputs: Tensor) -> None:
         """Make the batch that is captured valid."""

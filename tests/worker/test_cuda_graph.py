@@ -4,6 +4,7 @@ What CUDA itself adds, tests/gpu checks.
 """
 
 import dataclasses
+import weakref
 
 import pytest
 import torch
@@ -130,6 +131,35 @@ def test_a_batch_beyond_the_largest_graph_runs_eagerly(oracle_dir):
         graphs = with_graphs(llm, [2])
         graphs.run = None  # a call would fail
         assert [r.token_ids for r in llm.generate(prompts, params)] == expected
+
+
+def test_what_a_graph_reads_outlives_its_capture():
+    """A graph knows addresses only: of a freed tensor it would read what lies there next."""
+    device, seen = torch.device("cpu"), []
+    cache = CacheConfig(block_size=16, num_blocks=(4, 4), window=MODEL.sliding_window)
+    model = GptOss(MODEL, scheme=quant_scheme("bf16"), mapping=ParallelMapping(), device=device,
+                   dtype=torch.float32)  # fmt: skip
+    load_dummy(model, 0)
+    kv = allocate_kv(MODEL, cache, torch.float32, device)
+
+    def watch(module, args):
+        batch = args[2]
+        seen.extend(map(weakref.ref, (batch.query_start, batch.plan.decode_sequences)))
+
+    def forgotten(body):
+        body()
+        return lambda: None
+
+    model.register_forward_pre_hook(watch)
+    with torch.inference_mode(), force(Implementation.TRITON):
+        graphs = DecodeGraphs(
+            model=model, kv=kv, pool=TokenPool(3, 40, device),
+            tables=BlockTables(cache, 3, 40, device), window=4, buckets=[1, 2], width=1,
+            capture=forgotten, device=device,
+        )  # fmt: skip
+    assert len(seen) == 4
+    assert all(each() is not None for each in seen)
+    del graphs
 
 
 def test_several_tokens_a_sequence():
