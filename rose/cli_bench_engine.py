@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
+from rose.bench.results import MOST_BATCH
 from rose.cli_files import check_output
+from rose.cli_numbers import USD
 from rose.cli_options import Command, choice, engine_options
 from rose.options import Device, EngineOptions, resolve_device
 from rose.requirements import require_engine
@@ -28,6 +30,8 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
     if not all(w.isascii() and w.isdigit() and 0 < int(w[:11]) <= _MOST for w in words):
         raise click.BadParameter(f"{value!r}: write positive integers like 8192,32768")
     numbers = tuple(map(int, words))
+    if param.name == "batches" and max(numbers) > MOST_BATCH:
+        raise click.BadParameter(f"{value!r}: a batch is up to {MOST_BATCH}")
     if len(set(numbers)) < len(numbers):
         raise click.BadParameter(f"{value!r}: a number stands there twice")
     return numbers
@@ -57,7 +61,7 @@ _SHARED = (
     ),
     click.option(
         "--usd-per-gpu-hour",
-        type=click.FloatRange(0, min_open=True),
+        type=USD,
         default=3.0,
         show_default=True,
     ),

@@ -74,12 +74,14 @@ def _make_folder(path: Path) -> None:
     """Before the work is done, so that a mistake costs none.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: it cannot be made, or not written to.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--out {path}: {error.strerror}; name a folder to write to") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"--out {path} is not writable; name another folder")
 
 
 def _report(

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from rose.cli_numbers import USD
+
 _RESULTS = click.argument(
     "paths",
     nargs=-1,
@@ -98,7 +100,7 @@ def cost(
 @click.command()
 @_RESULTS
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write into.")
-@click.option("--usd-per-gpu-hour", type=float, help="[default: the results' own]")
+@click.option("--usd-per-gpu-hour", type=USD, help="[default: the results' own]")
 def report(paths: tuple[Path, ...], out: Path, usd_per_gpu_hour: float | None) -> None:
     """Write report.html, which needs no network, and its charts as PNG and SVG."""
     from rose.bench.results import BenchError, load

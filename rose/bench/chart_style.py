@@ -8,7 +8,9 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +78,14 @@ class Chart:
     figure: Figure
 
 
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """The style; letters that the font lacks are boxes, and no news to the user."""
+    with style.context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font", UserWarning)
+        yield
+
+
 def new_axes(title: str, x: str, y: str) -> tuple[Figure, Axes]:
     """An empty chart in the common style; `x` and `y` name the axes with their units."""
     with style.context(_STYLE):
@@ -110,7 +120,8 @@ def label_points(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) ->
     """
     figure = axes.figure
     assert isinstance(figure, Figure)
-    figure.draw_without_rendering()
+    with _drawing():
+        figure.draw_without_rendering()
     figure.set_layout_engine("none")
     scale = figure.dpi / 72
     inside = axes.get_window_extent()
@@ -156,7 +167,7 @@ def _contains(outer: Bbox, inner: Bbox) -> bool:
 def save_files(chart: Chart, folder: Path) -> list[Path]:
     """Write NAME.png and NAME.svg, on white, and return their paths."""
     paths = [folder / f"{chart.name}.{ending}" for ending in ("png", "svg")]
-    with style.context(_STYLE):
+    with _drawing():
         for path in paths:
             metadata = {"Date": None} if path.suffix == ".svg" else {}
             chart.figure.savefig(path, facecolor="white", metadata=metadata)
@@ -169,7 +180,7 @@ def inline_svg(chart: Chart) -> str:
     Its ids begin with the chart's name, so that several charts share a page.
     """
     buffer = io.StringIO()
-    with style.context(_STYLE):
+    with _drawing():
         chart.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     svg = text[text.index("<svg") :]

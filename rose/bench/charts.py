@@ -1,5 +1,6 @@
 """The charts of a report, drawn from points; chart_style says how they look."""
 
+import hashlib
 import math
 import re
 from collections import Counter
@@ -26,6 +27,8 @@ _TICKS = (
     (math.inf, (1.0,)),
 )
 """Ticks in a decade of a logarithmic axis, by how many decades it has at most."""
+
+_SLUG_LETTERS = 80
 
 _OUR_LINES = ("-", "-.", ":")
 
@@ -153,8 +156,11 @@ def serve_charts(cells: Sequence[ServeCell], name: str) -> list[Chart]:
 
 
 def _slug(name: str) -> str:
-    """A model's name as part of the name of a file and of an id."""
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)
+    """A model's name as part of the name of a file and of an id; no two have the same."""
+    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", name)[:_SLUG_LETTERS]
+    if slug == name:
+        return name
+    return f"{slug}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _load(cell: ServeCell) -> str:

@@ -5,13 +5,12 @@ What each sharding does to the workload, then the deployments that `deployment` 
 *colocated* (every replica does both). Nothing is measured or guessed here.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from rose.bench.deployment import DecodeOption, Deployment, Limits, PrefillOption, cheapest
-from rose.bench.results import BenchError, Phase, Sharding, usd_per_million_tokens
+from rose.bench.results import MOST_USD, BenchError, Phase, Sharding, usd_per_million_tokens
 from rose.bench.workload_model import (
     Measurements,
     NotMeasuredError,
@@ -54,10 +53,10 @@ def plan(
     """Find the cheapest deployment.
 
     Raises:
-        BenchError: the cells do not cover the workload in any sharding, or no price is given.
+        BenchError: the cells do not cover the workload in any sharding, or the price is none.
     """
-    if not 0 <= usd_per_gpu_hour < math.inf:
-        raise BenchError(f"the price of a GPU-hour must be 0 or more; got {usd_per_gpu_hour}")
+    if not 0 <= usd_per_gpu_hour <= MOST_USD:
+        raise BenchError(f"a GPU-hour must cost $0 to ${MOST_USD:g}; got {usd_per_gpu_hour:g}")
     prefill = [
         _prefill_option(cells, s, workload, usd_per_gpu_hour) for s in _ordered(cells.prefill)
     ]

@@ -24,7 +24,7 @@ def _question(plan: Plan) -> str:
     load = plan.workload
     promises = []
     if load.slo_ttft_s is not None:
-        share = f"{plan.limits.ttft_quantile:.0%}"
+        share = f"{100 * plan.limits.ttft_quantile:g}%"
         promises.append(f"first token within {load.slo_ttft_s:g} s for {share}")
     if load.slo_tokens_per_s is not None:
         promises.append(f"{load.slo_tokens_per_s:g} tokens/s/user on average in a full batch")
@@ -35,7 +35,7 @@ def _question(plan: Plan) -> str:
         f"{load.rate:g} requests/s of {load.input_tokens} input tokens{cached} and "
         f"{load.output_tokens} output tokens\n"
         f"Promised: {'; '.join(promises) or 'nothing'}. "
-        f"Replicas at most {plan.limits.max_utilisation:.0%} busy."
+        f"Replicas at most {100 * plan.limits.max_utilisation:g}% busy."
     )
 
 

@@ -16,12 +16,14 @@ from rose.bench.workload_model import Workload
 
 Kind = Literal["disaggregated", "colocated"]
 
+LEAST_UTILISATION = 0.01
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a deployment may do.
 
     Attributes:
-        max_utilisation: busy share of replicas that is not exceeded, in (0, 1).
+        max_utilisation: busy share of replicas that is not exceeded, in [LEAST_UTILISATION, 1).
         ttft_quantile: share of the requests that the promised TTFT holds for, in (0, 1).
     """
 
@@ -29,9 +31,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ttft_quantile: float = 0.95
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if not 0 < getattr(self, name) < 1:
-                raise BenchError(f"{name} must be between 0 and 1; got {getattr(self, name)}")
+        if not LEAST_UTILISATION <= self.max_utilisation < 1:
+            raise BenchError(
+                f"max_utilisation must be from {LEAST_UTILISATION:g} to below 1; "
+                f"got {self.max_utilisation:g}"
+            )
+        if not 0 < self.ttft_quantile < 1:
+            raise BenchError(f"ttft_quantile must be between 0 and 1; got {self.ttft_quantile:g}")
 
 
 class PrefillOption(msgspec.Struct, frozen=True, kw_only=True):

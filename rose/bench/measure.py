@@ -11,6 +11,10 @@ CONTEXT_TOLERANCE = 0.02
 """Sequences may be longer than asked for by this share before a reader is told."""
 
 
+MOST_TOKENS = 2**26
+"""Of the prompts of a cell, which are held in memory: some 2 GB."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What is measured, as cells name it.
@@ -72,7 +76,7 @@ def measure_prefill(
     source = random.Random(seed)
     for tokens in inputs:
         for batch in batches:
-            refusal = subject.refuse_prefill(tokens)
+            refusal = subject.refuse_prefill(tokens) or _refuse_prompts(batch, tokens)
             if refusal is not None:
                 yield identity.skipped("prefill", batch, tokens, refusal)
                 continue
@@ -115,7 +119,9 @@ def measure_decode(
     for context in contexts:
         prompts: list[list[int]] = []
         for batch in sorted(batches, reverse=True):
-            refusal = subject.refuse_decode(batch, context, warmup + steps)
+            refusal = _refuse_prompts(batch, context) or subject.refuse_decode(
+                batch, context, warmup + steps
+            )
             if refusal is not None:
                 yield identity.skipped("decode", batch, context, refusal)
                 continue
@@ -132,6 +138,12 @@ def measure_decode(
                     f"decode at batch {batch}, context {context}: at the first measured step the "
                     f"sequences held {shortest} to {longest} tokens"
                 )
+
+
+def _refuse_prompts(batch: int, tokens: int) -> str | None:
+    if batch * tokens <= MOST_TOKENS:
+        return None
+    return f"{batch} prompts of {tokens} tokens are over {MOST_TOKENS} tokens to hold at once"
 
 
 def _prompts(source: random.Random, batch: int, tokens: int, vocab_size: int) -> list[list[int]]:

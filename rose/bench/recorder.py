@@ -32,15 +32,20 @@ def new_result(
     return Result(
         version=VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=shlex.join(["rose", *sys.argv[1:]]),
+        command=encodable(shlex.join(["rose", *sys.argv[1:]])),
         machine=detect_machine(),
         software=detect_software(engine),
-        flags=dict(flags),
+        flags={name: encodable(value) for name, value in flags.items()},
         cells=[],
         usd_per_gpu_hour=usd_per_gpu_hour,
         partial=True,
         notes=list(notes or []),
     )
+
+
+def encodable(text: str) -> str:
+    """Bytes of a command line that are no text become "?": JSON has no form for them."""
+    return text.encode(errors="replace").decode()
 
 
 class Recorder:

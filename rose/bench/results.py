@@ -6,7 +6,7 @@ Every sample is kept: medians and spreads are computed where they are shown. Tim
 import re
 import statistics
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,6 +15,33 @@ from rose.protocol import UserError
 VERSION = 1
 
 Phase = Literal["prefill", "decode"]
+
+LEAST_USD, MOST_USD = 1e-6, 1e6
+"""Of a GPU-hour."""
+
+MOST_REQUESTS = 1_000_000
+"""Of a load; all of them are held in memory."""
+
+MOST_BATCH = 65_536
+"""Sequences at once that can be measured."""
+
+PLAIN_NAME = r"^[^\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]*\Z"
+MOST_LETTERS = 300
+"""Of a name."""
+
+# A file may come from anywhere. Outside these bounds nothing was measured and figures overflow, or
+# a name would do things to a terminal or break a chart.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+_Size = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+_Degree = Annotated[int, msgspec.Meta(ge=1, le=9999)]
+_Batch = Annotated[int, msgspec.Meta(ge=1, le=MOST_BATCH)]
+_Span = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_Name = Annotated[str, msgspec.Meta(pattern=PLAIN_NAME, max_length=MOST_LETTERS)]
+_Time = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
+_Sample = Annotated[float, msgspec.Meta(ge=1e-12, le=1e9)]
+_Samples = Annotated[list[_Sample], msgspec.Meta(min_length=1)]
+_Amount = Annotated[float, msgspec.Meta(ge=1e-9, le=1e30)]
+_Usd = Annotated[float, msgspec.Meta(ge=LEAST_USD, le=MOST_USD)]
 
 _PART = re.compile(r"(tp|ep|dp)([1-9][0-9]{0,3})")
 
@@ -26,9 +53,9 @@ class BenchError(UserError):
 class Sharding(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is spread; `tp` x `dp` GPUs, the experts over `ep` of them."""
 
-    tp: int = 1
-    ep: int = 1
-    dp: int = 1
+    tp: _Degree = 1
+    ep: _Degree = 1
+    dp: _Degree = 1
 
     @property
     def gpus(self) -> int:
@@ -58,19 +85,19 @@ class Sharding(msgspec.Struct, frozen=True, kw_only=True):
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Where it ran; `gpu` is the device's name, None on a machine without one."""
 
-    cpu: str
-    cores: int
-    memory_bytes: int
-    gpu: str | None = None
-    gpus: int = 0
-    gpu_memory_bytes: int = 0
+    cpu: _Name
+    cores: _Count
+    memory_bytes: _Count
+    gpu: _Name | None = None
+    gpus: _Count = 0
+    gpu_memory_bytes: _Count = 0
     driver: str | None = None
 
 
 class Software(msgspec.Struct, frozen=True, kw_only=True):
     """With what it ran. `engine` is what was measured, as "rose 0.1.0" or "vllm 0.26.0"."""
 
-    engine: str
+    engine: _Name
     rose: str
     commit: str | None
     python: str
@@ -89,12 +116,12 @@ class EngineCell(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
     """
 
     phase: Phase
-    model: str
-    quantization: str
+    model: _Name
+    quantization: _Name
     sharding: Sharding
-    batch: int
-    tokens: int
-    samples: list[float]
+    batch: _Batch
+    tokens: _Size
+    samples: _Samples
 
 
 class RooflineCell(msgspec.Struct, frozen=True, kw_only=True, tag="roofline"):
@@ -107,10 +134,10 @@ class RooflineCell(msgspec.Struct, frozen=True, kw_only=True, tag="roofline"):
         samples: seconds.
     """
 
-    name: str
+    name: _Name
     unit: Literal["B", "FLOP", "call"]
-    amount: float
-    samples: list[float]
+    amount: _Amount
+    samples: _Samples
 
 
 class RequestSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,16 +156,24 @@ class RequestSample(msgspec.Struct, frozen=True, kw_only=True):
         warmup: not part of the statistics.
     """
 
-    scheduled: float
-    sent: float
-    token_times: list[float]
-    token_counts: list[int]
-    finished: float
-    prompt_tokens: int
-    output_tokens: int
-    asked_tokens: int = 0
+    scheduled: _Time
+    sent: _Time
+    token_times: list[_Time]
+    token_counts: list[_Size]
+    finished: _Time
+    prompt_tokens: _Count
+    output_tokens: _Count
+    asked_tokens: _Count = 0
     error: str | None = None
     warmup: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.token_times) != len(self.token_counts):
+            raise ValueError("token_times and token_counts must be as many")
+        if self.error is None and not self.token_times:
+            raise ValueError("a request without an error must have output")
+        if sorted(self.token_times) != self.token_times:
+            raise ValueError("token_times must ascend")
 
 
 class Generator(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,10 +186,10 @@ class Generator(msgspec.Struct, frozen=True, kw_only=True):
         cpu_share: of a core, that its event loop's process used.
     """
 
-    processes: int
-    loop_lag_p99: float
-    send_lag_p99: float
-    cpu_share: float
+    processes: _Count
+    loop_lag_p99: _Time
+    send_lag_p99: _Time
+    cpu_share: _Span
 
 
 class ServeCell(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
@@ -170,11 +205,11 @@ class ServeCell(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
         generator: how the generator fared.
     """
 
-    model: str
-    load: str
-    duration: float
+    model: _Name
+    load: _Name
+    duration: _Span
     requests: list[RequestSample]
-    gpus: int = 0
+    gpus: _Count = 0
     saturated: str | None = None
     interrupted: bool = False
     generator: Generator | None = None
@@ -187,10 +222,10 @@ class SkippedCell(msgspec.Struct, frozen=True, kw_only=True):
     """An EngineCell that was asked for and cannot be; `reason` says why and what would do."""
 
     phase: Phase
-    model: str
+    model: _Name
     sharding: Sharding
-    batch: int
-    tokens: int
+    batch: _Size
+    tokens: _Size
     reason: str
 
 
@@ -215,7 +250,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     software: Software
     flags: dict[str, str]
     cells: list[Cell]
-    usd_per_gpu_hour: float = 3.0
+    usd_per_gpu_hour: _Usd = 3.0
     partial: bool = False
     notes: list[str] = []
     skipped: list[SkippedCell] = []
@@ -225,8 +260,11 @@ def save(result: Result, path: Path) -> None:
     """Write atomically, indented for a reader."""
     text = msgspec.json.format(msgspec.json.encode(result), indent=1)
     scratch = path.with_name(path.name + ".part")
-    scratch.write_bytes(text + b"\n")
-    scratch.replace(path)
+    try:
+        scratch.write_bytes(text + b"\n")
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)  # the disk is full, or ^C
 
 
 def load(path: Path) -> Result:

@@ -1,5 +1,6 @@
 """One run of `rose bench prefill` or `decode`: start, measure, print, keep."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,7 +12,16 @@ from rose.bench.machine import detect_machine, package_version
 from rose.bench.measure import Identity
 from rose.bench.published import peer_rows, peer_source, plain_model, prefill_source
 from rose.bench.recorder import Recorder, new_result
-from rose.bench.results import BenchError, EngineCell, Result, Sharding, SkippedCell, load
+from rose.bench.results import (
+    MOST_LETTERS,
+    PLAIN_NAME,
+    BenchError,
+    EngineCell,
+    Result,
+    Sharding,
+    SkippedCell,
+    load,
+)
 from rose.bench.subject import Subject
 from rose.config import EngineConfig, SchedulerConfig
 from rose.options import EngineOptions
@@ -70,6 +80,11 @@ def run(
     """
     check_shardings(settings.engine, settings.shardings, detect_machine().gpus)
     config = options.resolve()
+    name = plain_model(config.served_name)
+    if len(name) > MOST_LETTERS or not re.match(PLAIN_NAME, name):
+        raise BenchError(
+            f"{name[:80]!r} cannot name a model in a result: give another by --served-name"
+        )
     if settings.engine != "rose" and options.quantization != "auto":
         raise BenchError("--quantization is Rose's own; a peer runs what the checkpoint holds")
     rates = _rates(settings, config, log)
@@ -82,8 +97,9 @@ def run(
                     options, config, settings.engine, sharding, context, measure, recorder, say
                 )
         except KeyboardInterrupt:
-            kept = f" in {settings.out}, marked partial" if settings.out else ""
-            log(f"interrupted; {len(recorder.result.cells)} cells are kept{kept}")
+            cells = len(recorder.result.cells)
+            kept = f" in {settings.out}, marked partial" if settings.out and cells else ""
+            log(f"interrupted; {cells} cells are kept{kept}")
             raise
     for text in _footnotes(config, rates, recorder.result):
         log(text)

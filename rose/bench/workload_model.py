@@ -14,6 +14,9 @@ import msgspec
 
 from rose.bench.results import BenchError, EngineCell, Phase, Result, Sharding, median
 
+LEAST_RATE, MOST_RATE = 1e-6, 1e6
+"""Requests a second. More would be millions of replicas, which are counted one by one."""
+
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of one shape that arrive at random, and what they are promised.
@@ -47,8 +50,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 0 <= self.cached_fraction < 1:
             raise BenchError(f"the cached fraction must be in [0, 1); got {self.cached_fraction}")
+        if not LEAST_RATE <= self.rate <= MOST_RATE:
+            raise BenchError(
+                f"the rate must be {LEAST_RATE:g} to {MOST_RATE:g} requests a second; "
+                f"got {self.rate:g}"
+            )
         positive = {
-            "rate": self.rate,
             "time to first token": self.slo_ttft_s,
             "tokens/s/user": self.slo_tokens_per_s,
         }

@@ -97,6 +97,8 @@ def test_dummy_weights_are_told(tmp_path):
         (["--out", "no/such/folder/r.json"], 1, "no/such/folder is no folder"),
         (["--roofline", "missing.json"], 1, "missing.json: No such file"),
         (["--usd-per-gpu-hour", "0"], 2, "0"),
+        (["--batch", "65537"], 2, "a batch is up to 65536"),
+        (["--served-name", "a\nb"], 1, "give another by --served-name"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(words, status, text, monkeypatch):

@@ -283,6 +283,8 @@ def test_one_thing_is_priced_and_mixtures_are_said():
         ("output_tokens", 1),
         ("rate", 0.0),
         ("rate", math.inf),
+        ("rate", 1e9),
+        ("rate", 1e-308),
         ("cached_fraction", 1.0),
         ("slo_ttft_s", -1.0),
         ("slo_tokens_per_s", math.nan),
@@ -294,8 +296,11 @@ def test_workloads_out_of_range_are_refused(field, value):
 
 
 def test_limits_out_of_range_are_refused():
-    with pytest.raises(BenchError, match="max_utilisation must be between 0 and 1"):
-        Limits(max_utilisation=1.0)
+    for share in (1.0, 1e-300, float("nan")):
+        with pytest.raises(BenchError, match=r"max_utilisation must be from 0\.01 to below 1"):
+            Limits(max_utilisation=share)
+    with pytest.raises(BenchError, match="ttft_quantile must be between 0 and 1"):
+        Limits(ttft_quantile=1.0)
 
 
 @pytest.fixture

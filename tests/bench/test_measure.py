@@ -91,6 +91,15 @@ def test_smaller_batches_decode_prompts_of_the_largest():
     ]
 
 
+def test_prompts_that_memory_does_not_hold_are_told():
+    cells = measure_prefill(
+        Recording(), WHO, inputs=(100,), batches=(700_000,), runs=1, warmup=0, seed=0
+    )
+    assert [cell.reason for cell in cells] == [
+        "700000 prompts of 100 tokens are over 67108864 tokens to hold at once"
+    ]
+
+
 def test_a_batch_that_turns_out_not_to_fit_is_told_and_the_rest_goes_on():
     engine = Recording(breaks=(2,))
     found = list(

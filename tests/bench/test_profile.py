@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -124,6 +125,14 @@ def test_an_early_interrupt_writes_no_tables(tmp_path, monkeypatch):
 )
 def test_what_cannot_be_recorded_is_one_line(words, said, tmp_path):
     assert said in refusal(run(tmp_path, "--phase", "decode", *words))
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode, **_: not mode & os.W_OK)
+    done = run(tmp_path, "--phase", "decode", "--tokens", "8")
+    assert done.exit_code == 1
+    assert "is not writable; name another folder" in done.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_in_place_of_the_folder_is_one_line(tmp_path):

@@ -33,6 +33,15 @@ def cell(batch=1, seconds=0.5):
     )
 
 
+def test_a_command_line_that_is_no_text_is_kept_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["rose", "bench", "--out", "a\udcff.json"])
+    path = tmp_path / "r.json"
+    with Recorder(new_result(flags={"trace": "b\udcff"}), path) as recorder:
+        recorder.add(cell())
+    assert load(path).command == "rose bench --out 'a?.json'"
+    assert load(path).flags == {"trace": "b?"}
+
+
 def test_the_file_holds_every_cell_as_it_comes_and_is_partial_until_the_end(tmp_path):
     path = tmp_path / "r.json"
     with Recorder(new_result(flags={"seed": "0"}, notes=["dummy weights"]), path) as recorder:
