@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from rose.bench.results import MOST_REQUESTS
+from rose.cli_files import check_output
+from rose.cli_numbers import USD, Finite
 from rose.requirements import require_load_generator
 
 if TYPE_CHECKING:
     from rose.bench.results import Result
     from rose.bench.serving.settings import Settings
 
-_POSITIVE = click.FloatRange(0, min_open=True)
+_SECONDS = Finite(1e-6, 1e6)
+_MS = Finite(1e-3, 1e9)
+_MOST_TOKENS = 2**24
+_MOST_WORKERS = 256
 _FILE = click.Path(path_type=Path)
 
 
@@ -49,10 +55,16 @@ _FILE = click.Path(path_type=Path)
     metavar="N,N,...",
     help="Users who each wait for an answer before they ask again, one load each (closed loop).",
 )
-@click.option("--requests", type=click.IntRange(1), help="Of each load.  [default: 100]")
-@click.option("--duration", type=_POSITIVE, metavar="SECONDS", help="In which requests start.")
 @click.option(
-    "--warmup", type=click.IntRange(0), default=4, show_default=True, help="Requests before them."
+    "--requests", type=click.IntRange(1, MOST_REQUESTS), help="Of each load.  [default: 100]"
+)
+@click.option("--duration", type=_SECONDS, metavar="SECONDS", help="In which requests start.")
+@click.option(
+    "--warmup",
+    type=click.IntRange(0, MOST_REQUESTS),
+    default=4,
+    show_default=True,
+    help="Requests before them.",
 )
 @click.option(
     "--input",
@@ -65,27 +77,31 @@ _FILE = click.Path(path_type=Path)
 @click.option("--tokenizer", type=_FILE, metavar="PATH", help="tokenizer.json, for a trace.")
 @click.option(
     "--prefix-tokens",
-    type=click.IntRange(0),
+    type=click.IntRange(0, _MOST_TOKENS),
     default=0,
     help="Shared by requests of a group, before each one's own --input.",
 )
-@click.option("--prefix-groups", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--prefix-groups", type=click.IntRange(1, _MOST_TOKENS), default=1, show_default=True)
 @click.option(
-    "--vocab-size", type=click.IntRange(11), help="Ids of prompts are below it.  [default: tried]"
+    "--vocab-size",
+    type=click.IntRange(11, 2**31 - 1),
+    help="Ids of prompts are below it.  [default: tried]",
 )
 @click.option(
     "--seed", type=click.IntRange(0), help="Of prompts, lengths and times.  [default: a new one]"
 )
 @click.option("--body", default="{}", metavar="JSON", help="More fields of each request.")
 @click.option("--token-ids", is_flag=True, help="Ask for the ids of each chunk, to count exactly.")
-@click.option("--timeout", type=_POSITIVE, default=600.0, show_default=True, metavar="SECONDS")
-@click.option("--slo-ttft-ms", type=_POSITIVE, help="For goodput.")
-@click.option("--slo-tpot-ms", type=_POSITIVE, help="For goodput.")
-@click.option("--gpus", type=click.IntRange(0), default=0, help="Behind the URL, for the price.")
-@click.option("--usd-per-gpu-hour", type=_POSITIVE, default=3.0, show_default=True)
+@click.option("--timeout", type=_SECONDS, default=600.0, show_default=True, metavar="SECONDS")
+@click.option("--slo-ttft-ms", type=_MS, help="For goodput.")
+@click.option("--slo-tpot-ms", type=_MS, help="For goodput.")
+@click.option(
+    "--gpus", type=click.IntRange(0, 10**6), default=0, help="Behind the URL, for the price."
+)
+@click.option("--usd-per-gpu-hour", type=USD, default=3.0, show_default=True)
 @click.option(
     "--workers",
-    type=click.IntRange(1),
+    type=click.IntRange(1, _MOST_WORKERS),
     default=1,
     show_default=True,
     help="Processes that make the load.",
@@ -105,16 +121,17 @@ def serve(**options: object) -> None:
 
 def _serve(settings: "Settings") -> None:
     from rose.bench.recorder import Recorder
-    from rose.bench.results import ServeCell
+    from rose.bench.results import BenchError, ServeCell
     from rose.bench.serving.run import Run, explore_server, measure
     from rose.bench.serving.stats import summarize
     from rose.bench.serving.table import render
 
+    path = settings.out or Path(f"serve-{datetime.now():%Y%m%d-%H%M%S}.json")
+    check_output(path)
     loads, extent, slo = settings.loads(), settings.extent(), settings.slo()
     entries, vocab_size = settings.read_files()
     settings.plan(entries, vocab_size or 1000)  # what it refuses needs no server
     found = explore_server(settings.target(), vocab_size)
-    path = settings.out or Path(f"serve-{datetime.now():%Y%m%d-%H%M%S}.json")
     click.echo(f"{found.target.model} at {found.target.url} ({found.engine}); to {path}", err=True)
     for note in found.notes:
         click.echo(f"NOTE: {note}", err=True)
@@ -127,15 +144,22 @@ def _serve(settings: "Settings") -> None:
         gpus=settings.gpus,
     )
 
+    served = 0
+
     def show(cell: ServeCell) -> None:
-        click.echo(render(cell, summarize(cell, slo, settings.usd_per_gpu_hour), slo))
+        nonlocal served
+        summary = summarize(cell, slo, settings.usd_per_gpu_hour)
+        served += summary.requests
+        click.echo(render(cell, summary, slo))
 
     with Recorder(_new_result(settings, found.engine, found.notes), path) as recorder:
         measure(run, recorder, show)
+    if not served:
+        raise BenchError(f"no request was served; {path} has the error of each")
 
 
 def _new_result(settings: "Settings", engine: str, notes: list[str]) -> "Result":
-    from rose.bench.recorder import new_result
+    from rose.bench.recorder import encodable, new_result
 
     result = new_result(
         flags=settings.flags(),
@@ -146,4 +170,4 @@ def _new_result(settings: "Settings", engine: str, notes: list[str]) -> "Result"
     key = settings.api_key
     words = ["rose", *sys.argv[1:]]
     hidden = [word.replace(key, "***") for word in words] if key else words
-    return msgspec.structs.replace(result, command=shlex.join(hidden))
+    return msgspec.structs.replace(result, command=encodable(shlex.join(hidden)))

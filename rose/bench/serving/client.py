@@ -127,17 +127,18 @@ class Client:
         except _RefusedError as refused:
             error = str(refused)
         except ServerError as told:
-            error = f"server error: {told}"
+            error = f"server error: {one_line(str(told))}"
         except StreamError as broken:
             error = f"bad stream: {broken}"
         except (aiohttp.ClientError, OSError) as failed:
-            error = f"connection: {failed or type(failed).__name__}"
+            error = f"connection: {one_line(str(failed)) or type(failed).__name__}"
         return self._sample(order, sent, output, error)
 
     async def _receive(self, body: bytes, output: Output) -> None:
         parser = EventParser()
         done = False
-        async with self._session.post(self._target.endpoint, data=body) as response:
+        post = self._session.post(self._target.endpoint, data=body, allow_redirects=False)
+        async with post as response:
             await _check_streams(response)
             async for received in response.content.iter_any():
                 now = time.monotonic()
@@ -198,4 +199,10 @@ def error_message(body: bytes) -> str:
         text = inner or found.message
     except msgspec.DecodeError:
         text = None
-    return " ".join((text or body.decode(errors="replace")).split())[:300] or "nothing"
+    return one_line(text or body.decode(errors="replace")) or "nothing"
+
+
+def one_line(text: str) -> str:
+    """The beginning of what another program says, without what would do things to a terminal."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(plain.split())[:300]

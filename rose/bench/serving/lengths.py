@@ -11,7 +11,8 @@ from rose.bench.results import BenchError
 Kind = Literal["fixed", "uniform", "normal", "lognormal"]
 
 _FORMS = "N, uniform:LOW:HIGH, normal:MEAN:DEVIATION or lognormal:MEDIAN:SIGMA"
-_LONGEST = 2**24
+LONGEST = 2**24
+"""Tokens of a prompt or an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class Lengths:
             raise BenchError(f"lengths must be {_FORMS}, with numbers; got {text!r}")
         a, b = [*map(float, words), 0.0][:2]
         whole = a.is_integer() and (b.is_integer() or kind in ("normal", "lognormal"))
-        if not 1 <= a <= _LONGEST or not whole or (kind == "uniform" and not a <= b <= _LONGEST):
-            raise BenchError(f"lengths are whole numbers from 1 to {_LONGEST}; got {text!r}")
+        if not 1 <= a <= LONGEST or not whole or (kind == "uniform" and not a <= b <= LONGEST):
+            raise BenchError(f"lengths are whole numbers from 1 to {LONGEST}; got {text!r}")
         return cls(kind, a, b)  # type: ignore[arg-type]  # it is one of Kind's
 
     def draw(self, rng: np.random.Generator) -> int:
@@ -58,4 +59,4 @@ class Lengths:
             drawn = rng.normal(self.a, self.b)
         else:
             drawn = self.a * np.exp(rng.normal(0.0, self.b))
-        return int(np.clip(np.rint(drawn), 1, _LONGEST))
+        return int(np.clip(np.rint(drawn), 1, LONGEST))

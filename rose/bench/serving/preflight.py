@@ -1,16 +1,23 @@
 """Before a load: which model the server has, and which fields of a request it takes."""
 
 from dataclasses import replace
+from typing import Annotated
 
 import aiohttp
 import msgspec
 
-from rose.bench.results import BenchError
-from rose.bench.serving.client import MAX_ERROR_BYTES, Target, error_message, open_session
+from rose.bench.results import MOST_LETTERS, PLAIN_NAME, BenchError
+from rose.bench.serving.client import MAX_ERROR_BYTES, Target, error_message, one_line, open_session
 from rose.bench.serving.plan import Asked
 
 SECONDS = 300.0
 """A first request may compile kernels."""
+
+LOOK_UP_S = 30.0
+"""What a server knows by heart takes no longer."""
+
+MOST_BYTES = 2**24
+"""Of an answer."""
 
 OPTIONAL = ("ignore_eos", "stream_options", "return_token_ids")
 """Fields that a server need not know; without them, less is exact."""
@@ -22,9 +29,12 @@ VOCABULARIES = (32_000, 16_000, 8_000, 4_000, 2_000, 1_000)
 usual models; the others are for small ones."""
 
 
+_Name = Annotated[str, msgspec.Meta(pattern=PLAIN_NAME, max_length=MOST_LETTERS)]
+
+
 class _Model(msgspec.Struct):
-    id: str
-    owned_by: str = ""
+    id: _Name
+    owned_by: _Name = ""
 
 
 class _Models(msgspec.Struct):
@@ -32,7 +42,7 @@ class _Models(msgspec.Struct):
 
 
 class _Version(msgspec.Struct):
-    version: str
+    version: _Name
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,13 +167,31 @@ async def _exchange(
     Raises:
         BenchError: there is none.
     """
-    timeout = aiohttp.ClientTimeout(total=SECONDS)
+    seconds = LOOK_UP_S if method == "GET" else SECONDS
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    request = session.request(method, url, data=body, timeout=timeout, allow_redirects=False)
     try:
-        async with session.request(method, url, data=body, timeout=timeout) as response:
+        async with request as response:
+            if 300 <= response.status < 400:
+                to = response.headers.get("Location", "nowhere")
+                raise BenchError(f"{url} sends on to {to!r}; give the URL of the server itself")
             if response.status != 200:
                 return response.status, await response.content.read(MAX_ERROR_BYTES)
-            return response.status, await response.read()
+            return response.status, await _read_all(response, url)
     except TimeoutError:
-        raise BenchError(f"{url} did not answer within {SECONDS:g} s") from None
+        raise BenchError(f"{url} did not answer to the end within {seconds:g} s") from None
+    except BenchError:
+        raise
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise BenchError(f"cannot reach {url}: {error or type(error).__name__}") from None
+        why = one_line(str(error)) or type(error).__name__
+        raise BenchError(f"cannot reach {url}: {why}") from None
+
+
+async def _read_all(response: aiohttp.ClientResponse, url: str) -> bytes:
+    """Unlike the library's own, with a bound: a server may send without end."""
+    found = bytearray()
+    async for part in response.content.iter_any():
+        found += part
+        if len(found) > MOST_BYTES:
+            raise BenchError(f"{url} answers with over {MOST_BYTES} bytes")
+    return bytes(found)

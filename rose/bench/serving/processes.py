@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -140,6 +141,8 @@ class _Member:
 def _started(assignment: Assignment, workers: int) -> Iterator[Sequence[_Member]]:
     context = multiprocessing.get_context("spawn")
     crew: list[_Member] = []
+    # The first process would start it, and its start lets ^C through again.
+    resource_tracker.ensure_running()
     # They inherit the mask: ^C is for this process, which tells them.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,5 +1,6 @@
 """What the user asked of a load test, checked, and what it comes to."""
 
+import math
 import re
 import secrets
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from rose.bench.results import BenchError
+from rose.bench.results import MOST_REQUESTS, BenchError
 from rose.bench.serving.arrivals import ClosedLoop, Extent, Load, OpenLoop
 from rose.bench.serving.client import Api, Target
 from rose.bench.serving.lengths import Lengths
@@ -22,6 +23,7 @@ DEFAULT_OUTPUT = "128"
 
 _MOST_RATE = 1e6
 _MOST_USERS = 100_000
+_MOST_PREFIX_TOKENS = 2**26
 _SECRET = frozenset({"api_key"})
 
 
@@ -74,16 +76,26 @@ class Settings:
         """One a rate, or one a number of users.
 
         Raises:
-            BenchError: a number is none, or out of range.
+            BenchError: a number is none, or out of range; or the requests are too many.
         """
         if self.rate is not None:
             rates = _numbers("--rate", self.rate, _MOST_RATE)
+            self._check_number(max(rates))
             return [OpenLoop(rate, poisson=self.arrivals == "poisson") for rate in rates]
         assert self.concurrency is not None
         users = _numbers("--concurrency", self.concurrency, _MOST_USERS)
         if not all(number.is_integer() for number in users):
             raise BenchError(f"--concurrency must be whole numbers; got {self.concurrency}")
         return [ClosedLoop(int(number)) for number in users]
+
+    def _check_number(self, rate: float) -> None:
+        if self.duration is None:
+            return
+        if min(rate * self.duration, self.requests or math.inf) > MOST_REQUESTS:
+            raise BenchError(
+                f"--rate {rate:g} for {self.duration:g} s is over {MOST_REQUESTS} requests: "
+                "lower either, or bound them by --requests"
+            )
 
     def extent(self) -> Extent:
         """How much each load sends."""
@@ -102,7 +114,7 @@ class Settings:
             fields["return_token_ids"] = True
         try:
             more = msgspec.json.decode(self.body, type=dict[str, object])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise BenchError(f"--body must be a JSON object: {error}") from None
         return Target(
             url=api_url(self.url),
@@ -135,8 +147,12 @@ class Settings:
             vocab_size: whose ids the server takes.
 
         Raises:
-            BenchError: --input or --output is none.
+            BenchError: --input or --output is none, or the prefixes are too much to hold.
         """
+        if self.prefix_tokens * self.prefix_groups > _MOST_PREFIX_TOKENS:
+            raise BenchError(
+                f"--prefix-tokens times --prefix-groups must be up to {_MOST_PREFIX_TOKENS}"
+            )
         return Plan(
             seed=self.resolved_seed,
             cell=0,

@@ -1,5 +1,8 @@
 """Server-sent events, of which OpenAI's streams use only the data."""
 
+MOST_BYTES = 2**24
+"""Of an event's beginning that is kept until the rest comes."""
+
 
 class StreamError(Exception):
     """What came is no stream of events; the message says what it was."""
@@ -20,10 +23,12 @@ class EventParser:
         """The data of the events that these bytes end, in order.
 
         Raises:
-            StreamError: a line is no field of an event.
+            StreamError: a line is no field of an event, or has no end.
         """
         lines = (self._tail + received).split(b"\n")
         self._tail = lines.pop()
+        if len(self._tail) > MOST_BYTES:
+            raise StreamError(f"a line of over {MOST_BYTES} bytes: {self._tail[:80]!r}")
         done: list[bytes] = []
         for line in lines:
             if line.endswith(b"\r"):

@@ -74,6 +74,12 @@ def _generator(cell: ServeCell) -> list[str]:
 
 def _warnings(cell: ServeCell, summary: Summary) -> list[str]:
     lines = []
+    failed = dict.fromkeys(summary.errors, "")
+    for sample in cell.requests:
+        kind, _, details = (sample.error or "").partition(":")
+        if not sample.warmup and kind in failed:
+            failed[kind] = failed[kind] or details.strip()
+    lines += [f"  NOTE: {kind}: {details}" for kind, details in failed.items() if details]
     if summary.output_tokens < FEW_TOKENS * summary.asked_tokens:
         lines.append(
             f"  NOTE: {summary.output_tokens} output tokens of {summary.asked_tokens} asked for: "

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
 
@@ -11,11 +12,14 @@ _ABSENT = msgspec.Raw(b"null")
 """A field that is not there, or null: what Raw keeps of both."""
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
 class Usage(msgspec.Struct):
     """The server's own count."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: _Count = 0
+    completion_tokens: _Count = 0
 
 
 class _Delta(msgspec.Struct):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rose.bench.results import BenchError
+from rose.bench.serving.lengths import LONGEST
 
 _INPUT_NAMES = ("input_length", "prompt_tokens", "input_tokens")
 _OUTPUT_NAMES = ("output_length", "output_tokens", "completion_tokens")
@@ -112,8 +113,10 @@ def _entry(item: object, tokenizer: Tokenizer | None, *, as_text: bool) -> Trace
     if "conversations" in item:
         return _conversation(item["conversations"], tokenizer, as_text=as_text)
     input_tokens, output_tokens = _number(item, _INPUT_NAMES), _number(item, _OUTPUT_NAMES)
-    if input_tokens < 1 or output_tokens < 1:
-        raise _EntryError(f"lengths must be at least 1; got {input_tokens} and {output_tokens}")
+    if not (1 <= input_tokens <= LONGEST and 1 <= output_tokens <= LONGEST):
+        raise _EntryError(
+            f"lengths must be from 1 to {LONGEST}; got {input_tokens} and {output_tokens}"
+        )
     return TraceEntry(input_tokens, output_tokens)
 
 

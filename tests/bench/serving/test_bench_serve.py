@@ -1,5 +1,6 @@
 """The command: a load from end to end, ^C, and nano behind a real server."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -72,10 +73,11 @@ def interrupted(url: str, out, *words: str, after, **kinds) -> tuple[int, Result
         text=True,
         # Where the tests run with SIGINT ignored, the command would ignore it, too.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        start_new_session=True,
     )
     try:
         eventually(after)
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its workers get it, too
         _, errors = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
@@ -134,6 +136,8 @@ def test_interrupting_while_the_second_load_runs_keeps_the_first(scripted, tmp_p
         (["http://127.0.0.1:9", "--rate", "1"], "Error: cannot reach http://127.0.0.1:9"),
         (["http://127.0.0.1:9"], "Error: give either --rate"),
         (["http://127.0.0.1:9", "--rate", "1", "--input", "no"], "Error: lengths must be"),
+        (["http://127.0.0.1:9", "--rate", "1", "--out", "/"], "Error: '/' names no file"),
+        (["http://127.0.0.1:9", "--rate", "1", "--out", "/no/x.json"], "Error: /no is no folder"),
     ],
 )
 def test_mistakes_are_one_line(words, told):
@@ -141,6 +145,28 @@ def test_mistakes_are_one_line(words, told):
     assert done.returncode == 1
     assert done.stderr.startswith(told)
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "option", ["--duration", "--timeout", "--slo-ttft-ms", "--usd-per-gpu-hour"]
+)
+def test_what_is_no_number_is_refused(option):
+    done = bench("http://127.0.0.1:9", "--rate", "1", option, "nan")
+    assert done.returncode == 2
+    assert "nan is no number to count with" in done.stderr
+
+
+def test_where_nothing_is_served_it_fails_and_says_why(scripted, tmp_path):
+    out = tmp_path / "out.json"
+    words = ["--model", "fails", "--rate", "50", "--requests", "3", "--warmup", "0"]
+    done = bench(scripted.url, *words, "--output", "8", "--out", str(out))
+    assert done.returncode == 1
+    assert "3 failed (server error)" in done.stdout
+    assert 'NOTE: server error: {"message": "out of luck"}' in done.stdout
+    assert done.stderr.endswith(f"Error: no request was served; {out} has the error of each\n")
+    [cell] = load(out).cells
+    assert isinstance(cell, ServeCell)
+    assert len(cell.requests) == 3
 
 
 def test_it_runs_without_torch():

@@ -159,7 +159,8 @@ def test_a_trace_of_lengths_one_a_line(tmp_path):
         ("[]", "no entry"),
         ("[3]", "entry 0: must be an object"),
         ('[{"input_length": 3}]', "needs conversations, or an integer output_length"),
-        ('[{"input_length": 3, "output_length": 0}]', "at least 1"),
+        ('[{"input_length": 3, "output_length": 0}]', "from 1 to"),
+        ('[{"input_length": 999999999999, "output_length": 1}]', "from 1 to"),
         (json.dumps([conversation(("human", "a"), ("gpt", "b"))]), "--tokenizer"),
     ],
 )

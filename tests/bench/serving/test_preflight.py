@@ -3,9 +3,12 @@
 import asyncio
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from rose.bench.results import BenchError
 from rose.bench.serving.arrivals import ClosedLoop, Extent, OpenLoop
+from rose.bench.serving.client import error_message
 from rose.bench.serving.preflight import api_url, explore
 from rose.bench.serving.settings import Settings
 
@@ -65,6 +68,53 @@ def test_urls():
         assert api_url(url) == "http://a:1/v1"
     with pytest.raises(BenchError, match="http"):
         api_url("a:1")
+
+
+async def test_a_server_that_sends_on_is_named():
+    async def send_on(request: web.Request) -> web.Response:
+        raise web.HTTPPermanentRedirect("http://elsewhere/v1/models")
+
+    app = web.Application()
+    app.add_routes([web.get("/v1/models", send_on)])
+    async with TestServer(app) as server:
+        target = settings(url=str(server.make_url("/"))).target()
+        with pytest.raises(
+            BenchError, match=r"^http://\S+ sends on to 'http://elsewhere/v1/models'"
+        ):
+            await explore(target, None)
+
+
+async def test_names_that_would_move_the_cursor_are_refused():
+    async def models(request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "a\x1b[31mb"}]})
+
+    app = web.Application()
+    app.add_routes([web.get("/v1/models", models)])
+    async with TestServer(app) as server:
+        with pytest.raises(BenchError, match="no list of models"):
+            await explore(settings(url=str(server.make_url("/"))).target(), None)
+
+
+def test_an_error_is_one_plain_line():
+    assert error_message(b'{"error": {"message": "slow\\n\\u001b[31m down"}}') == "slow [31m down"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rate": "1000000", "duration": 60.0},
+        {"rate": "1,900000", "duration": 2.0, "requests": None},
+    ],
+)
+def test_more_requests_than_memory_holds_are_refused(changes):
+    with pytest.raises(BenchError, match="requests: lower either"):
+        settings(**changes).loads()
+    assert settings(**{**changes, "requests": 10}).loads()
+
+
+def test_prefixes_that_memory_does_not_hold_are_refused():
+    with pytest.raises(BenchError, match="--prefix-groups"):
+        settings(prefix_tokens=2**20, prefix_groups=65).plan((), 1000)
 
 
 def test_loads():

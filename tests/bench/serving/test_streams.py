@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rose.bench.serving.sse import EventParser, StreamError
+from rose.bench.serving.sse import MOST_BYTES, EventParser, StreamError
 from rose.bench.serving.tokens import Chunk, Output, ServerError, share_out
 
 LINE = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20)
@@ -37,6 +37,14 @@ def test_events_however_the_bytes_are_cut(events, ending, comment, cuts):
 def test_what_is_no_stream_of_events(text):
     with pytest.raises(StreamError, match="not a line"):
         EventParser().feed(text)
+
+
+def test_a_line_without_end():
+    parser = EventParser()
+    half = b"data: " + b"x" * (MOST_BYTES // 2)
+    assert parser.feed(half) == []
+    with pytest.raises(StreamError, match="over"):
+        parser.feed(half)
 
 
 @given(
