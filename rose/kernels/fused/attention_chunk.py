@@ -184,7 +184,7 @@ def _attention_chunk_kernel(
     else:
         slot = which * QUERIES + rows // GROUP_PAD
         part = (slot * (KV_HEADS * GROUP) + query_head) * splits + split
-        some = mass > 0
+        some = mass != 0  # also of a NaN, which must come out
         mass = tl.where(some, mass, 1.0)
         log_mass = tl.where(some, peak + tl.math.log2(mass), -float("inf"))
         tl.store(partial_log_mass + part, log_mass, mask=real)

@@ -179,7 +179,7 @@ def _attention_decode_kernel(
     else:
         part = (which * WIDTH + index).to(tl.int64) * (KV_HEADS * GROUP) + query_head
         part = part * splits + split
-        some = mass > 0
+        some = mass != 0  # also of a NaN, which must come out
         mass = tl.where(some, mass, 1.0)
         log_mass = tl.where(some, peak + tl.math.log2(mass), -float("inf"))
         tl.store(partial_log_mass + part, log_mass, mask=real)

@@ -75,7 +75,7 @@ def _attention_merge_kernel(
     part = (slot.to(tl.int64) * heads + head) * splits + split
     exists = (split < splits) & real
     amount = tl.load(log_mass + part, mask=exists, other=-float("inf"))
-    some = amount > -float("inf")
+    some = amount != -float("inf")
     parts = tl.load(values + part[:, None] * DIM + dims[None, :], mask=some[:, None], other=0.0)
     sink = tl.maximum(tl.load(sinks + head).to(tl.float32) * LOG2_E, FLOOR)
     peak = tl.maximum(tl.max(amount, 0), sink)

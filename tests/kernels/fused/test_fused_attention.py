@@ -110,6 +110,19 @@ def test_extreme_sinks_and_scores_do_not_overflow(splits, sink, device):
     assert (found.abs().amax((1, 2)) > 0.1).all() if sink < 0 else found.abs().max() == 0
 
 
+@pytest.mark.parametrize("splits", [1, 3], indirect=True)
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
+def test_a_nan_comes_out(splits, device):
+    """Of its own row and head only, and not as the zeros of a query that sees no key."""
+    case = AttentionCase([(1, 300), (20, 90)], device)
+    for row, head in ((0, 1), (5, 2)):
+        case.query[row, head, 3] = torch.nan
+    found = case.found().isnan()
+    expected = torch.zeros_like(found)
+    expected[0, 1] = expected[5, 2] = True
+    assert torch.equal(found, expected)
+
+
 def test_sinks_in_bfloat16(device):
     case = AttentionCase([(1, 300), (20, 90)], device)
     case.sinks = case.sinks.bfloat16()
