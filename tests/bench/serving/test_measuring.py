@@ -17,7 +17,7 @@ from rose.bench.serving.health import saturation
 from rose.bench.serving.share import run_share
 from tests.bench.serving.loads import assignment, by_prompt, run, run_one
 
-CLOSE_S = 4e-3
+CLOSE_S = 2e-3
 
 
 def test_latencies_are_those_of_the_server(scripted):
