@@ -1,0 +1,34 @@
+# Sourced by the other scripts here, from the repository's root.
+#
+# Each step is a process of its own with a time limit, and what it prints is appended to
+# $OUT/log.txt: a step that crashes or hangs loses only itself. The tests want pytest-xdist. Two ignored files may help a machine
+# without network: build/whl/*.whl, installed if msgspec is missing; build/gpu/triton.tgz, compiled
+# kernels from tools/gpu/prepare.sh.
+OUT=${OUT:-build/gpu/out}
+export OUT PYTHONUNBUFFERED=1
+mkdir -p "$OUT"
+if ! python3 -c "import msgspec" 2>/dev/null && ls build/whl/msgspec*.whl >/dev/null 2>&1; then
+  python3 -m pip install -q --no-index --no-deps --upgrade --target /tmp/site build/whl/msgspec*.whl
+fi
+export PYTHONPATH=$PWD:/tmp/site
+if [ -f build/gpu/triton.tgz ]; then
+  tar xzf build/gpu/triton.tgz -C /tmp && export TRITON_CACHE_DIR=/tmp/triton
+fi
+
+# step NAME SECONDS COMMAND...: run it, show its last lines (TAIL, 12).
+step() {
+  local name=$1 limit=$2
+  shift 2
+  echo "== $name $(date +%T)"
+  timeout -k 5 "$limit" "$@" >/tmp/step.log 2>&1
+  echo "   exit status $? $(date +%T)"
+  { echo "== $name"; cat /tmp/step.log; } >>"$OUT/log.txt"
+  tail -n "${TAIL:-12}" /tmp/step.log | cut -c1-220
+}
+
+# tests SECONDS PYTEST_ARGUMENTS...
+tests() {
+  local limit=$1
+  shift
+  step "pytest $*" "$limit" python3 -m pytest -o addopts= -q -p no:cacheprovider --timeout 150 "$@"
+}
