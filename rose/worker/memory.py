@@ -5,9 +5,11 @@ run (`largest_step.py`), and what it held at its peak stays free for steps to co
 gets the rest, less what CUDA graphs will take and a margin.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -54,8 +56,8 @@ def memory_for(what: str, remedy: str) -> Iterator[None]:
         raise ConfigError(f"no memory for {what}: {lines[0]}; {remedy}") from error
 
 
-class DeviceMemory(Protocol):
-    """What there is to know about a device's memory, in bytes."""
+class Room(Protocol):
+    """How much memory there is, in bytes."""
 
     def total(self) -> int:
         """All of it."""
@@ -64,6 +66,34 @@ class DeviceMemory(Protocol):
     def free(self) -> int:
         """What could be allocated now."""
         ...
+
+
+class HostMemory:
+    """The Room of a Linux host; where it tells nothing, there is room for anything."""
+
+    def __init__(self, meminfo: Path = Path("/proc/meminfo")) -> None:
+        self._meminfo = meminfo
+
+    def total(self) -> int:
+        """See Room."""
+        return self._read("MemTotal")
+
+    def free(self) -> int:
+        """See Room. What the page cache could give back counts."""
+        return self._read("MemAvailable")
+
+    def _read(self, name: str) -> int:
+        try:
+            lines = self._meminfo.read_text().splitlines()
+        except OSError:
+            return sys.maxsize
+        found = (line.split()[1] for line in lines if line.startswith(f"{name}:"))
+        kibibytes = next(found, None)
+        return sys.maxsize if kibibytes is None else int(kibibytes) * 1024
+
+
+class DeviceMemory(Room, Protocol):
+    """The Room of a device whose steps are measured."""
 
     def peak(self, work: Callable[[], None]) -> int:
         """Do some work; the most that it held at once, besides what was held before."""
@@ -119,7 +149,7 @@ def weight_bytes(
 
 
 def require_room_for_weights(
-    memory: DeviceMemory,
+    memory: Room,
     model: ModelConfig,
     quantization: str,
     dtype: torch.dtype,

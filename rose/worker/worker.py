@@ -27,6 +27,7 @@ from rose.worker.largest_step import largest_step, longest_sequence, rehearsal, 
 from rose.worker.memory import (
     CudaMemory,
     DeviceMemory,
+    HostMemory,
     MemoryPlan,
     grammar_bytes,
     graph_bytes,
@@ -94,14 +95,13 @@ class Worker:
             memory = CudaMemory(self._device)
         self._memory = memory
         self._dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
-        if memory is not None:
-            require_room_for_weights(
-                memory,
-                config.model,
-                config.quantization,
-                self._dtype,
-                config.dense_quantization,
-            )
+        require_room_for_weights(
+            memory or HostMemory(),
+            config.model,
+            config.quantization,
+            self._dtype,
+            config.dense_quantization,
+        )
         # Before memory is taken: here it shows if the checkpoint is not what its config says.
         source = None
         if config.load_format != "dummy":

@@ -35,6 +35,7 @@ from rose.worker.largest_step import (
 from rose.worker.memory import (
     GRAPH_BYTES,
     MARGIN_BYTES,
+    HostMemory,
     MemoryPlan,
     graph_bytes,
     memory_line,
@@ -110,6 +111,19 @@ def test_room_for_weights():
     require_room_for_weights(FakeMemory(need), MODEL_20B, "mxfp4", torch.bfloat16)
     with pytest.raises(ConfigError):
         require_room_for_weights(FakeMemory(need - 1), MODEL_20B, "mxfp4", torch.bfloat16)
+
+
+def test_a_hosts_memory_is_what_linux_says(tmp_path):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       24000 kB\nMemFree: 100 kB\nMemAvailable:    5000 kB\n")
+    host = HostMemory(meminfo)
+    assert (host.total(), host.free()) == (24000 * 1024, 5000 * 1024)
+    with pytest.raises(ConfigError, match=r"the weights need 65\.25 GB"):
+        require_room_for_weights(host, MODEL_120B, "mxfp4", torch.bfloat16)
+
+
+def test_a_host_that_tells_nothing_is_tried(tmp_path):
+    require_room_for_weights(HostMemory(tmp_path / "no"), MODEL_120B, "bf16", torch.bfloat16)
 
 
 @pytest.mark.parametrize(
