@@ -104,12 +104,12 @@ def _report(
     trace, window = read_trace(folder / "trace.json.gz"), recording.window
     use = utilisation(trace.events)
     rows = kernel_rows(trace, layers=config.model.num_layers, steps=window.steps)
-    work = work_of(config.model, config.quantization, window, rates)
+    work = work_of(config.model, config.quantization_name, window, rates)
     tables = [kernel_table(rows, use, gpu=trace.gpu)]
     if trace.gpu:
         tables.insert(0, op_table(rows, work, rates, use, window.steps))
     title = (
-        f"{config.served_name}, {config.device}, {config.quantization} experts: {plan.phase} of "
+        f"{config.served_name}, {config.device}, {config.quantization_name}: {plan.phase} of "
         f"{plan.batch} x {plan.tokens} tokens"
     )
     if recording.done < plan.steps:
@@ -118,7 +118,7 @@ def _report(
     (folder / "kernels.txt").write_text(text + "\n")
     content = {
         "model": config.served_name,
-        "quantization": config.quantization,
+        "quantization": config.quantization_name,
         "plan": asdict(plan),
         "partial": recording.done < plan.steps,
         "machine": detect_machine(),

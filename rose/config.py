@@ -426,3 +426,9 @@ class EngineConfig:
     cuda_graphs: bool = True
     kernels: Kernels = "auto"
     seed: int = 0
+
+    @property
+    def quantization_name(self) -> str:
+        """The experts' quantization, and the dense layers' where it is another than bf16."""
+        dense = self.dense_quantization
+        return self.quantization if dense == "bf16" else f"{self.quantization}+{dense}"

@@ -6,6 +6,7 @@ engine reaches; what share of them is reached says how much is left.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from rose.bench.results import BenchError, Cell, Result, RooflineCell, median
 from rose.config import FULL, SLIDING, ModelConfig
@@ -16,11 +17,27 @@ PREFILL_OVERHEAD = 1.1
 ATTENTION_SHARE = 0.77
 """Of the rate of bf16 GEMMs: what FlashAttention-3 reaches beside them on Hopper (540 of 701)."""
 
-EXPERT_BYTES = {"bf16": 2.0, "fp8": 1.0 + 4 / 128**2, "mxfp4": 4.25 / 8}
-"""A weight of the experts with its share of the scales."""
+WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0 + 4 / 128**2, "mxfp4": 4.25 / 8}
+"""A weight with its share of the scales."""
 
-DENSE_BYTES = 2
-"""Attention, router and head are bfloat16, and so is the KV cache."""
+BF16_BYTES = 2
+"""The router is bfloat16 under every quantization, and so is the KV cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBytes:
+    """Bytes of a weight of the experts, and of attention's projections and the head."""
+
+    experts: float
+    dense: float
+
+    @classmethod
+    def of(cls, quantization: str) -> Self | None:
+        """By its name, as "mxfp4", or "mxfp4+fp8" with dense layers in FP8; None: unknown."""
+        experts, _, dense = quantization.partition("+")
+        if experts not in WEIGHT_BYTES or (dense or "bf16") not in WEIGHT_BYTES:
+            return None
+        return cls(WEIGHT_BYTES[experts], WEIGHT_BYTES[dense or "bf16"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +133,20 @@ def decode_bytes(model: ModelConfig, quantization: str, context: int, batch: int
     """Bytes that one decode step must read: weights once, and every sequence's KV.
 
     Of the experts it is those that `batch` tokens pick, if they pick independently and evenly.
+
+    Raises:
+        ValueError: the quantization is unknown.
     """
+    stored = StoredBytes.of(quantization)
+    if stored is None:
+        raise ValueError(f"how many bytes a weight takes in {quantization!r} is unknown")
     untouched = (1 - model.experts_per_token / model.num_experts) ** batch
     experts = model.num_experts * (1 - untouched)
     matrices = 3 * model.hidden_size * model.intermediate_size
     router = model.hidden_size * model.num_experts
-    dense = DENSE_BYTES * (_attention_weights(model) + router)
-    layers = model.num_layers * (dense + experts * matrices * EXPERT_BYTES[quantization])
-    head = DENSE_BYTES * model.vocab_size * model.hidden_size
+    dense = stored.dense * _attention_weights(model) + BF16_BYTES * router
+    layers = model.num_layers * (dense + experts * matrices * stored.experts)
+    head = stored.dense * model.vocab_size * model.hidden_size
     return layers + head + batch * _kv_bytes(model, context)
 
 
@@ -151,6 +174,6 @@ def _attention_weights(model: ModelConfig) -> int:
 
 def _kv_bytes(model: ModelConfig, context: int) -> int:
     """Bytes of one sequence's keys and values that a step reads."""
-    token = 2 * model.num_kv_heads * model.head_dim * DENSE_BYTES
+    token = 2 * model.num_kv_heads * model.head_dim * BF16_BYTES
     full, sliding = model.layers_of_group(FULL), model.layers_of_group(SLIDING)
     return token * (full * context + sliding * min(context, model.sliding_window))

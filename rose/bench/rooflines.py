@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from rose.bench.ceiling import (
-    EXPERT_BYTES,
     H200,
     Rates,
+    StoredBytes,
     attention_flop,
     decode_bytes,
     decode_seconds,
@@ -53,7 +53,9 @@ def rates_for(results: Sequence[Result]) -> Rates | None:
 def ceiling(point: Point, rates: Rates | None) -> float | None:
     """The least seconds that the cell could take; None: unknown model, machine or quantization."""
     model = _config(point.model)
-    if model is None or rates is None or point.quantization not in EXPERT_BYTES:
+    if model is None or rates is None or point.quantization is None:
+        return None
+    if StoredBytes.of(point.quantization) is None:
         return None
     gpus = point.sharding.gpus
     if point.phase == "prefill":
@@ -68,7 +70,9 @@ def place(point: Point) -> Place | None:
     the cache of every sequence.
     """
     model = _config(point.model)
-    if model is None or point.quantization not in EXPERT_BYTES:
+    if model is None or point.quantization is None:
+        return None
+    if StoredBytes.of(point.quantization) is None:
         return None
     head = 2 * model.vocab_size * model.hidden_size
     if point.phase == "prefill":

@@ -120,7 +120,7 @@ def _run_one(
     held = config.model.checkpoint_quantization or "bf16"
     identity = Identity(
         model=plain_model(config.served_name),
-        quantization=config.quantization if engine == "rose" else held,
+        quantization=config.quantization_name if engine == "rose" else held,
         sharding=sharding,
         vocab_size=config.model.vocab_size,
     )

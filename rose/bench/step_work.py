@@ -7,7 +7,7 @@ products. Small ones (norms, routing, sampling) count as overhead and have no en
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rose.bench.ceiling import ATTENTION_SHARE, EXPERT_BYTES, Rates
+from rose.bench.ceiling import ATTENTION_SHARE, BF16_BYTES, WEIGHT_BYTES, Rates, StoredBytes
 from rose.config import FULL, SLIDING, ModelConfig
 
 DENSE_OPS = ("qkv", "out", "router", "head")
@@ -86,23 +86,31 @@ def decode_window(model: ModelConfig, *, contexts: Sequence[int], steps: int) ->
 
 
 def work_of(model: ModelConfig, quantization: str, window: Window, rates: Rates) -> dict[str, Work]:
-    """The work of each op over the whole window, all layers; bfloat16 but for the experts."""
+    """The work of each op over the whole window, all layers.
+
+    Raises:
+        ValueError: the quantization is unknown.
+    """
+    stored = StoredBytes.of(quantization)
+    if stored is None:
+        raise ValueError(f"how many bytes a weight takes in {quantization!r} is unknown")
     query, kv = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     hidden, layers = model.hidden_size, model.num_layers
     bf16_rate = rates.attention / ATTENTION_SHARE
 
-    def dense(rows: int, times: int, inputs: int, outputs: int) -> Work:
-        weights = window.steps * inputs * outputs
-        moved = 2.0 * times * (weights + rows * (inputs + outputs))
-        return Work(moved, 2.0 * times * rows * inputs * outputs, bf16_rate)
+    def dense(rows: int, times: int, inputs: int, outputs: int, bytes_each: float) -> Work:
+        weights = bytes_each * window.steps * inputs * outputs
+        moved = times * (weights + 2.0 * rows * (inputs + outputs))
+        rate = bf16_rate if bytes_each == BF16_BYTES else rates.matmul
+        return Work(moved, 2.0 * times * rows * inputs * outputs, rate)
 
     return {
         "attention": _attention(model, window, rates),
-        "experts": _experts(model, quantization, window, rates, bf16_rate),
-        "qkv": dense(window.tokens, layers, hidden, query + 2 * kv),
-        "out": dense(window.tokens, layers, query, hidden),
-        "router": dense(window.tokens, layers, hidden, model.num_experts),
-        "head": dense(window.sampled, 1, hidden, model.vocab_size),
+        "experts": _experts(model, stored.experts, window, rates, bf16_rate),
+        "qkv": dense(window.tokens, layers, hidden, query + 2 * kv, stored.dense),
+        "out": dense(window.tokens, layers, query, hidden, stored.dense),
+        "router": dense(window.tokens, layers, hidden, model.num_experts, BF16_BYTES),
+        "head": dense(window.sampled, 1, hidden, model.vocab_size, stored.dense),
     }
 
 
@@ -124,7 +132,7 @@ def _attention(model: ModelConfig, window: Window, rates: Rates) -> Work:
 
 
 def _experts(
-    model: ModelConfig, quantization: str, window: Window, rates: Rates, bf16_rate: float
+    model: ModelConfig, bytes_each: float, window: Window, rates: Rates, bf16_rate: float
 ) -> Work:
     matrices = 3 * model.hidden_size * model.intermediate_size
     # Those that a step's tokens pick, if they pick independently and evenly.
@@ -133,7 +141,7 @@ def _experts(
     rows = window.tokens * model.experts_per_token
     # The token's row in, gate and up out and (as one) in again, the result out.
     activations = 2.0 * rows * (2 * model.hidden_size + 3 * model.intermediate_size)
-    moved = weights * EXPERT_BYTES[quantization] + activations
+    moved = weights * bytes_each + activations
     flop = 2.0 * rows * matrices
-    rate = rates.matmul if quantization == "fp8" else bf16_rate
+    rate = rates.matmul if bytes_each == WEIGHT_BYTES["fp8"] else bf16_rate
     return Work(model.num_layers * moved, model.num_layers * flop, rate)

@@ -106,3 +106,13 @@ def test_rates_out_of_a_roofline():
 def test_a_result_without_rates():
     with pytest.raises(BenchError, match="make it with rose bench roofline"):
         rates_from_result(new_result(flags={}), "r.json")
+
+
+def test_dense_layers_in_fp8_leave_less_to_read():
+    model = shape("120b")
+    saved = decode_bytes(model, "mxfp4", 8192, 1) - decode_bytes(model, "mxfp4+fp8", 8192, 1)
+    head = model.vocab_size * model.hidden_size
+    attention = 36 * (2 * 4096 + 2 * 512) * 2880
+    assert saved == pytest.approx(head + attention, rel=1e-3)
+    with pytest.raises(ValueError, match="int3"):
+        decode_bytes(model, "int3", 1, 1)
