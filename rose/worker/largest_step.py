@@ -54,15 +54,15 @@ def rehearsal(config: EngineConfig) -> Iterator[SchedulerOutput]:
 
     Fused kernels come in variants by how many rows they serve, and by whether few rows have many
     keys; each is compiled when it is first launched, which takes up to seconds. Sizes are powers of
-    two: no variant serves a narrower range. In each step of three tokens or more one sequence
-    decodes.
+    two, as no variant serves a narrower range, and the largest, which may be all that one serves.
+    In each step of three tokens or more one sequence decodes.
     """
-    size = 1
-    while size <= config.scheduler.max_batched_tokens:
+    most = config.scheduler.max_batched_tokens
+    sizes = {2**n for n in range(most.bit_length())} | {most}
+    for size in sorted(sizes):
         yield _step_of(config, size, long=False)
         if size <= LONG_ROWS:
             yield _step_of(config, size, long=True)
-        size *= 2
 
 
 def _step_of(config: EngineConfig, size: int, *, long: bool) -> SchedulerOutput:

@@ -255,23 +255,25 @@ def test_the_rehearsal_has_steps_of_every_size(seqs, more, chunk, max_model_len)
         assert all(1 <= count <= chunk for count in counts)
         assert_lies_in_the_scratch_cache(config, step)
     # One sequence of several decodes, which takes a token instead of a chunk.
-    room = [seqs * chunk if size <= 2 else 1 + (seqs - 1) * chunk for size in powers_to(budget)]
+    room = [seqs * chunk if size <= 2 else 1 + (seqs - 1) * chunk for size in sizes_to(budget)]
     if seqs == 1:
         room = [chunk] * len(room)
-    wanted = [min(size, most) for size, most in zip(powers_to(budget), room, strict=True)]
+    wanted = [min(size, most) for size, most in zip(sizes_to(budget), room, strict=True)]
     longest = longest_sequence(config)
     ends = [max(s.start + s.num_tokens for s in step.sequences) for step in steps]
     short = [step.num_tokens for step, end in zip(steps, ends, strict=True) if end < longest]
     long = [step.num_tokens for step, end in zip(steps, ends, strict=True) if end == longest]
-    few = sum(size <= LONG_ROWS for size in powers_to(budget))
+    few = sum(size <= LONG_ROWS for size in sizes_to(budget))
     if chunk < longest:  # else a chunk alone is as long as can be
         assert short == wanted
         assert long == wanted[:few]
     assert sorted(short + long) == sorted(wanted + wanted[:few])
 
 
-def powers_to(most):
-    return [2**n for n in range(most.bit_length())]
+def sizes_to(most):
+    """Powers of two, and the largest: it may be all that a kernel's variant serves."""
+    powers = [2**n for n in range(most.bit_length())]
+    return powers if powers[-1] == most else [*powers, most]
 
 
 TINY = {
