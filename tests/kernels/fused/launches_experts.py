@@ -13,7 +13,7 @@ HIDDEN = INTERMEDIATE = 2880
 K = 4
 LIMIT = 7.0
 SIZES = ((1, 32), (64, 32), (64, 128), (128, 32), (256, 32), (8192, 32), (16384, 128))
-"""Tokens and experts: together every row of the tables of tilings; decoding with 128 experts, too."""
+"""Tokens and experts: every row of the tables of tilings, and a decode of 120B."""
 
 
 def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
