@@ -95,6 +95,10 @@ class Worker:
             memory = CudaMemory(self._device)
         self._memory = memory
         self._dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
+        # Before memory is taken: here it shows if the checkpoint is not what its config says.
+        source = None
+        if config.load_format != "dummy":
+            source = WeightSource(config.path, config.model)
         require_room_for_weights(
             memory or HostMemory(),
             config.model,
@@ -102,10 +106,6 @@ class Worker:
             self._dtype,
             config.dense_quantization,
         )
-        # Before memory is taken: here it shows if the checkpoint is not what its config says.
-        source = None
-        if config.load_format != "dummy":
-            source = WeightSource(config.path, config.model)
         # The kernels that will serve decide how weights are stored.
         remedy = "a smaller quantization or a larger device would do"
         with memory_for("the weights", remedy), self._kernels():
