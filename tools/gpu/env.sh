@@ -1,9 +1,11 @@
 # Sourced by the other scripts here, from the repository's root.
 #
 # Each step is a process of its own with a time limit, and what it prints is appended to
-# $OUT/log.txt: a step that crashes or hangs loses only itself. The tests want pytest-xdist. Two ignored files may help a machine
-# without network: build/whl/*.whl, installed if msgspec is missing; build/gpu/triton.tgz, compiled
-# kernels from tools/gpu/prepare.sh.
+# $OUT/log.txt: a step that crashes or hangs loses only itself. The tests want pytest-xdist.
+#
+# Ignored files that may help a machine without network: build/whl/msgspec*.whl, installed if it is
+# missing; build/gpu/fa3.tar.xz, what the wheel of tokenspeed-fa3 holds; build/gpu/triton.tgz,
+# compiled kernels from tools/gpu/prepare.sh.
 OUT=${OUT:-build/gpu/out}
 export OUT PYTHONUNBUFFERED=1
 mkdir -p "$OUT"
