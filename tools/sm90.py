@@ -18,6 +18,7 @@ from unittest import mock
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
+from triton.runtime._async_compile import FutureKernel
 from triton.runtime.jit import JITFunction
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -88,7 +89,8 @@ def compile_only() -> Iterator[list[CompiledLaunch]]:
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:  # noqa: ANN401
         kernel = original(self, *args, grid=grid, warmup=True, **options)
-        launches.append(_describe(kernel, tuple(grid)))
+        if not isinstance(kernel, FutureKernel):  # it is being compiled, for a later launch
+            launches.append(_describe(kernel, tuple(grid)))
         return kernel
 
     triton.runtime.driver.set_active(_HopperWithoutDevice())

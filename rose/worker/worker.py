@@ -1,5 +1,6 @@
 """One rank: its device, its share of the model, its KV cache."""
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ from rose.worker.model_runner import LogitsObserver, ModelRunner
 from rose.worker.sampler import Sampler, SlotParams
 from rose.worker.step_result import PendingStep
 from rose.worker.token_pool import TokenPool
+
+COMPILER_THREADS = 16
+"""A model has some forty kernels; with their variants for sizes, each takes up to two seconds."""
 
 CPU_KV_BYTES = 1 << 30
 """A host's memory is not the engine's alone; `kv_cache_bytes` asks for more."""
@@ -130,6 +134,7 @@ class Worker:
         self._captures = config.cuda_graphs and self._fused
         self._weight_bytes = sum(parameter.nbytes for parameter in self._model.parameters())
         self._step_bytes: int | None = None
+        self._compiled = False
         self._runner: ModelRunner | None = None
 
     def _capturable(self) -> bool:
@@ -168,9 +173,9 @@ class Worker:
         config, scheduler = self._config, self._config.scheduler
         tokens = f"{scheduler.max_batched_tokens} tokens, {scheduler.max_num_seqs} of them sampled"
         remedy = "lower max_batched_tokens or max_num_seqs, or use a smaller quantization"
-        # The first step also compiles kernels, which may take a while.
-        note(f"Running a step of {tokens}, to measure what it takes")
         with memory_for(f"a step of {tokens}", remedy):
+            self._compile()
+            note(f"Running a step of {tokens}, to measure what it takes")
             peak = memory.peak(self._run_largest_step)
         buckets = decode_buckets(scheduler.max_num_seqs) if self._captures else []
         self._step_bytes = peak + grammar_bytes(config.model, scheduler.max_num_seqs)
@@ -187,10 +192,27 @@ class Worker:
         with self._kernels():
             self._scratch_runner().run(largest_step(self._config)).result()
 
+    @torch.inference_mode()
+    def _compile(self) -> None:
+        """Compile the kernels of steps of all sizes, many at a time; once."""
+        if self._compiled or not self._fused:
+            return
+        from rose.kernels.fused.compile_ahead import compile_ahead
+
+        self._compiled = True
+        threads = min(len(os.sched_getaffinity(0)), COMPILER_THREADS)
+        with self._kernels(), compile_ahead(threads):
+            self._run_rehearsal("Looking for kernels to compile")
+            note(f"Compiling kernels, {threads} at a time")
+
     def _rehearse(self) -> None:
-        """Run steps of all sizes, so that no request waits until a kernel is compiled."""
+        """Run steps of all sizes, so that no request is the first to use a kernel."""
+        self._compile()
+        self._run_rehearsal("Rehearsing")
+
+    def _run_rehearsal(self, what: str) -> None:
         runner, steps = self._scratch_runner(), list(rehearsal(self._config))
-        with Progress("Compiling kernels", total=len(steps), unit="steps") as progress:
+        with Progress(what, total=len(steps), unit="steps") as progress:
             for step in steps:
                 runner.run(step).result()
                 progress.advance()

@@ -107,6 +107,7 @@ def first_tokens(logits: torch.Tensor, n: int) -> torch.Tensor:
 def prepare(llm: LLM, slots: int) -> None:
     """What a worker does by itself on a GPU, with functions in the place of graphs."""
     worker = llm._engine._executor._worker
+    worker._fused = True
     worker._rehearse()
     runner = worker._runner
 

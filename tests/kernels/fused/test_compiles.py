@@ -25,3 +25,15 @@ def test_compiles_for_hopper(op):
     for launch in launches:
         assert launch["shared"] <= SHARED_LIMIT, launch
         assert launch["stack"] == 0, f"registers spill to memory: {launch}"
+
+
+def test_kernels_compiled_ahead_are_found_when_they_are_launched(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    command = [sys.executable, "-m", "tests.kernels.fused.compiled_ahead"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ahead, late, launches = json.loads(done.stdout)
+    assert ahead > 10
+    assert late == 0
+    assert launches > ahead
