@@ -66,8 +66,7 @@ def test_every_rounding_is_the_references(shape, device):
 
 
 def test_a_cache_beyond_two_to_the_31_values(device):
-    if device.type != "cuda":
-        pytest.skip("needs 9 GB of a GPU's memory")
+    # 9 GB of a GPU; on a host only the pages that are written to, a few.
     shape = (1, 64, 8, 64, 128)
     qkv, cos, sin, _, _ = inputs(shape, device)
     blocks = 2**31 // (128 * 8 * 64) + 2
