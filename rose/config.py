@@ -428,6 +428,12 @@ class EngineConfig:
     seed: int = 0
 
     @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest sequence that may ever run; the cache may hold less."""
+        limit = self.model.max_position_embeddings
+        return min(self.max_model_len or limit, limit)
+
+    @property
     def quantization_name(self) -> str:
         """The experts' quantization, and the dense layers' where it is another than bf16."""
         dense = self.dense_quantization

@@ -68,8 +68,7 @@ def _split_memory(
     what runs, gets the rest.
     """
     scheduler, size = config.scheduler, config.block_size
-    longest = config.max_model_len or config.model.max_position_embeddings
-    everything = scheduler.max_num_seqs * _blocks(longest, size)
+    everything = scheduler.max_num_seqs * _blocks(config.longest_sequence, size)
     windowed_blocks = _cache(config, (1, 1)).windowed_blocks
     decoding = scheduler.max_num_seqs * (windowed_blocks(1) + 1)
     reserve = decoding if config.prefix_cache else 0

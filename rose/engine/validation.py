@@ -29,15 +29,12 @@ def check_prompts(
     Raises:
         InvalidRequestError: it names the prompt, if there are several, and the field.
     """
-    longest = config.model.max_position_embeddings
-    if config.max_model_len is not None:
-        longest = min(longest, config.max_model_len)
     make_requests(
         prompts,
         params,
         request_ids=map(str, itertools.count()),
         vocab_size=config.model.vocab_size,
-        longest=longest,
+        longest=config.longest_sequence,
     )
 
 

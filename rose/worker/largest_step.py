@@ -26,19 +26,13 @@ def scratch_cache(config: EngineConfig) -> CacheConfig:
     )
 
 
-def longest_sequence(config: EngineConfig) -> int:
-    """Tokens of the longest sequence that may ever run."""
-    limit = config.model.max_position_embeddings
-    return min(config.max_model_len or limit, limit)
-
-
 def largest_step(config: EngineConfig) -> SchedulerOutput:
     """A step that no other exceeds, for a worker with a `scratch_cache`.
 
     Chunks are as long as the scheduler makes them, the first at the end of the longest sequence;
     what is left of the sequences run one token each. All keys lie in the one block.
     """
-    scheduler, longest = config.scheduler, longest_sequence(config)
+    scheduler, longest = config.scheduler, config.longest_sequence
     chunk = min(scheduler.chunk_size, longest)
     spare = scheduler.max_batched_tokens - scheduler.max_num_seqs
     step = SchedulerOutput(step_id=0)
@@ -67,7 +61,7 @@ def rehearsal(config: EngineConfig) -> Iterator[SchedulerOutput]:
 
 def _step_of(config: EngineConfig, size: int, *, long: bool) -> SchedulerOutput:
     """A step of `size` tokens, or as many as fit; `long`: two sequences are as long as can be."""
-    scheduler, longest = config.scheduler, longest_sequence(config)
+    scheduler, longest = config.scheduler, config.longest_sequence
     chunk = min(scheduler.chunk_size, longest)
     step = SchedulerOutput(step_id=0)
     while step.num_tokens < size and len(step.sequences) < scheduler.max_num_seqs:

@@ -24,7 +24,7 @@ from rose.worker.cuda_graph import CudaCapture, DecodeGraphs, capturable, decode
 from rose.worker.forward_batch import BatchBuilder
 from rose.worker.grammar import SlotGrammars
 from rose.worker.kv_cache import allocate_kv, block_bytes
-from rose.worker.largest_step import largest_step, longest_sequence, rehearsal, scratch_cache
+from rose.worker.largest_step import largest_step, rehearsal, scratch_cache
 from rose.worker.memory import (
     CudaMemory,
     DeviceMemory,
@@ -160,7 +160,7 @@ class Worker:
             windowed = scratch_cache(config).windowed_blocks(chunk)
             plan.require_kv(blocks * full + windowed * sliding, chunk)
             return plan.kv
-        longest = config.max_model_len or config.model.max_position_embeddings
+        longest = config.longest_sequence
         blocks = config.scheduler.max_num_seqs * (longest // config.block_size + 1)
         return min(CPU_KV_BYTES, blocks * sum(self.block_bytes(config.block_size)))
 
@@ -219,8 +219,9 @@ class Worker:
 
     def _scratch_runner(self) -> ModelRunner:
         """For steps whose results do not matter; before the KV cache is allocated."""
-        cache, longest = scratch_cache(self._config), longest_sequence(self._config)
-        return self._make_runner(self._make_state(cache, longest), cache, observer=None)
+        cache = scratch_cache(self._config)
+        state = self._make_state(cache, self._config.longest_sequence)
+        return self._make_runner(state, cache, observer=None)
 
     @torch.inference_mode()
     def allocate(self, cache: CacheConfig, max_model_len: int) -> None:

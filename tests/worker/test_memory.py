@@ -25,13 +25,7 @@ from rose.models.layouts import ExpertStorage, expected_tensors
 from rose.options import EngineOptions
 from rose.protocol import SamplingParams
 from rose.quant import quant_scheme
-from rose.worker.largest_step import (
-    LONG_ROWS,
-    largest_step,
-    longest_sequence,
-    rehearsal,
-    scratch_cache,
-)
+from rose.worker.largest_step import LONG_ROWS, largest_step, rehearsal, scratch_cache
 from rose.worker.memory import (
     GRAPH_BYTES,
     MARGIN_BYTES,
@@ -216,7 +210,7 @@ def test_the_largest_step_is_full_and_one_that_could_be(
     assert all(1 <= count <= chunk for count in counts)
     assert all(s.samples for s in step.sequences)
     first = step.sequences[0]
-    assert first.start + first.num_tokens == longest_sequence(config)
+    assert first.start + first.num_tokens == config.longest_sequence
     assert_lies_in_the_scratch_cache(config, step)
 
 
@@ -259,7 +253,7 @@ def test_the_rehearsal_has_steps_of_every_size(seqs, more, chunk, max_model_len)
     if seqs == 1:
         room = [chunk] * len(room)
     wanted = [min(size, most) for size, most in zip(sizes_to(budget), room, strict=True)]
-    longest = longest_sequence(config)
+    longest = config.longest_sequence
     ends = [max(s.start + s.num_tokens for s in step.sequences) for step in steps]
     short = [step.num_tokens for step, end in zip(steps, ends, strict=True) if end < longest]
     long = [step.num_tokens for step, end in zip(steps, ends, strict=True) if end == longest]
