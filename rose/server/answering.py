@@ -85,7 +85,7 @@ async def answer(
 
     try:
         if not stream:
-            body = await unless_client_leaves(http_request, _whole(call, generation, timer))
+            body = await unless_client_leaves(http_request, run_whole(call, generation, timer))
             return Response(body, media_type="application/json")
         # Until the engine's first answer a refusal is still an HTTP status of its own. (Of several
         # prompts, one may be refused after another began: then the stream ends with the error.)
@@ -107,7 +107,13 @@ async def _next(generation: Generation) -> list[RequestOutput]:
     return await anext(generation)
 
 
-async def _whole(call: Call, generation: Generation, timer: CallTimer) -> bytes:
+async def run_whole(call: Call, generation: Generation, timer: CallTimer) -> bytes:
+    """The body of an answer that is not streamed, when the engine has written all of it.
+
+    Raises:
+        InvalidRequestError: the engine refused a request.
+        EngineDeadError: the engine died.
+    """
     async for outputs in generation:
         timer.observe(outputs)
         call.collect(outputs)

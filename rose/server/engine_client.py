@@ -8,7 +8,7 @@ answers at the endpoint again.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from types import TracebackType
 from typing import Self
@@ -186,18 +186,6 @@ class EngineClient:
             generation.close()
             raise InvalidRequestError(str(error)) from None
         return generation
-
-    async def submit(self, request: Request) -> AsyncIterator[RequestOutput]:
-        """Submit one request and yield its outputs. Closing the iterator aborts the request.
-
-        Raises:
-            InvalidRequestError: the engine refused it.
-            EngineDeadError: the engine is not ready, or died meanwhile.
-        """
-        with self.generate([request]) as generation:
-            async for outputs in generation:
-                for output in outputs:
-                    yield output
 
     def engine_exited(self, reason: str) -> None:
         """The supervisor's word that the engine's process ended."""

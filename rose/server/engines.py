@@ -30,19 +30,10 @@ class Engines(Protocol):
         """Each connection, for /health and /metrics."""
         ...
 
-    @property
-    def num_in_flight(self) -> int:
-        """Calls of `generate` that have not ended."""
-        ...
-
     async def wait_ready(self) -> EngineInfo:
         """Wait until requests are taken. Raises EngineDeadError if that fails."""
         ...
 
     def generate(self, requests: Sequence[Request]) -> Generation:
         """Submit requests together; see EngineClient."""
-        ...
-
-    def fail_all(self, reason: str) -> None:
-        """Abort everything in flight; whoever waits for it gets an EngineDeadError."""
         ...

@@ -12,6 +12,9 @@ from rose.protocol import EngineDeadError, InvalidRequestError
 MAX_MESSAGE = 1000
 """Characters of a message; it may quote what the client sent."""
 
+MAX_SHOWN = 80
+"""Characters of a value that a message quotes."""
+
 
 class ApiError(Exception):
     """An answer other than success.
@@ -92,10 +95,15 @@ def from_validation(error: ValidationError) -> ApiError:
         return ApiError(400, f"{field} is required", param=field)
     if first["type"] == "value_error":
         return ApiError(400, first["msg"].removeprefix("Value error, "), param=field or None)
-    found = repr(first["input"])
-    found = found if len(found) <= 80 else found[:77] + "..."
     where = field or "the body"
-    return ApiError(400, f"{where}: {first['msg']}; got {found}", param=field or None)
+    message = f"{where}: {first['msg']}; got {shown(first['input'])}"
+    return ApiError(400, message, param=field or None)
+
+
+def shown(value: object) -> str:
+    """A value, for an error's message: as Python writes it, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
 def install(app: FastAPI) -> None:

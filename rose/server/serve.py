@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -18,11 +17,12 @@ from rose.server.app import FrontEnd, create_app
 from rose.server.children import Children
 from rose.server.engine_client import EngineClient
 from rose.server.listening import Server, bind, make_server, url_of
+from rose.server.request_log import to_stderr
 from rose.server.router import Router
 from rose.server.serve_options import ServeOptions
 from rose.server.siblings import EngineGone, Job, read_word
 
-__all__ = ["ServeOptions", "attach", "bind", "serve", "serve_as_sibling"]
+__all__ = ["ServeOptions", "attach", "serve", "serve_as_sibling"]
 
 Announce = Callable[[str], None]
 
@@ -68,7 +68,7 @@ def serve(
             shutil.rmtree(folder, ignore_errors=True)
 
         with contextlib.closing(sock):
-            _run(_serve(sock, job, commands, announce or _to_stderr, clean_up))
+            _run(_serve(sock, job, commands, announce or to_stderr, clean_up))
 
 
 def attach(
@@ -98,7 +98,7 @@ def attach(
     options = options or ServeOptions()
     job = Job(host, port, tuple(endpoints), own_engines=False, options=options)
     with contextlib.closing(sock):
-        _run(_serve(sock, job, [], announce or _to_stderr, lambda: None))
+        _run(_serve(sock, job, [], announce or to_stderr, lambda: None))
 
 
 def serve_as_sibling(job: Job, descriptor: int) -> None:
@@ -117,14 +117,6 @@ def _run(serving: Coroutine[None, None, None]) -> None:
     factory = uvicorn.Config(app="unused").get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serving)
-
-
-def _to_stderr(line: str) -> None:
-    if sys.stderr is None:  # the process was started without one
-        return
-    with contextlib.suppress(OSError):  # whoever read it may have left; serving goes on
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
 
 
 @contextlib.asynccontextmanager

@@ -45,7 +45,8 @@ async def until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> N
 
 
 async def ids_of(client: EngineClient, request: Request) -> list[int]:
-    return [i async for output in client.submit(request) for i in output.token_ids]
+    with client.generate([request]) as generation:
+        return [i async for outputs in generation for output in outputs for i in output.token_ids]
 
 
 async def test_many_requests_at_once(start, client):

@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from rose.server.serve import bind
+from rose.server.listening import bind
 from tests import patient_http
 from tests.engine_processes import PATIENCE_S, environment, eventually
 from tests.patient_http import posted

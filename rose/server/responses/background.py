@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rose.protocol import InvalidRequestError
 from rose.server import errors
 from rose.server.admission import Admitted, admit, in_clients_terms
+from rose.server.answering import run_whole
 from rose.server.errors import ApiError
 from rose.server.front_end import FrontEnd
 from rose.server.responses.call import ResponseCall
@@ -76,15 +77,8 @@ class BackgroundResponses:
 
     async def _make(self, call: ResponseCall, admitted: Admitted) -> None:
         timer = self._front_end.metrics.start()
-        generation = admitted.generation
         try:
-            async for outputs in generation:
-                timer.observe(outputs)
-                call.collect(outputs)
-                for request_id, index in call.take_cut_short():
-                    generation.finish(request_id, index)
-            call.whole()
-            timer.outcome = "completed"
+            await run_whole(call, admitted.generation, timer)
         except _StoppedError:
             call.cancel()
         except InvalidRequestError as error:

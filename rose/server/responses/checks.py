@@ -6,16 +6,9 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rose.protocol import InvalidRequestError
-
-MAX_SHOWN = 80
+from rose.server.errors import shown
 
 Part = TypeVar("Part", bound=BaseModel)
-
-
-def shown(value: object) -> str:
-    """A value, for an error's message: as Python writes it, cut if it is long."""
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
 def check(condition: bool, param: str, wanted: str, found: object) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from rose.protocol import InvalidRequestError
 from rose.server.chat.format import Message
-from rose.server.responses.checks import shown
+from rose.server.errors import shown
 
 Status = Literal["in_progress", "completed", "incomplete"]
 Phase = Literal["commentary", "final_answer"]

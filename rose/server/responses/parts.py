@@ -10,7 +10,8 @@ from rose.server import grammar
 from rose.server.chat.format import JsonSchema, ResponseSchema
 from rose.server.chat_types import FUNCTION_NAME
 from rose.server.conversation import JSON_OBJECT
-from rose.server.responses.checks import matching, shown
+from rose.server.errors import shown
+from rose.server.responses.checks import matching
 
 
 class _Strict(BaseModel):

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from rose.protocol import InvalidRequestError, SamplingParams
 from rose.server.chat.format import ReasoningEffort
 from rose.server.conversation import EFFORTS
+from rose.server.errors import shown
 from rose.server.openai_types import StreamOptions
-from rose.server.responses.checks import check, shown
+from rose.server.responses.checks import check
 from rose.server.responses.parts import (
     FunctionDefinition,
     TextFormat,

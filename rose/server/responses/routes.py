@@ -9,12 +9,12 @@ from fastapi import APIRouter, Request, Response
 from rose.protocol import InvalidRequestError
 from rose.server.answering import answer
 from rose.server.body import parse_body
-from rose.server.errors import ApiError
+from rose.server.errors import ApiError, shown
 from rose.server.front_end import FrontEnd
 from rose.server.http import read_body
 from rose.server.responses.background import BackgroundResponses
 from rose.server.responses.call import ResponseCall, make_response_call
-from rose.server.responses.checks import check, shown
+from rose.server.responses.checks import check
 from rose.server.responses.items import Item, read_input
 from rose.server.responses.request import ResponseRequest
 from rose.server.responses.store import ResponseStore, StoredResponse, StoreLimits
