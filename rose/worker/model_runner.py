@@ -107,7 +107,7 @@ class ModelRunner:
             accepted = self._decoder.decode(allowed, forward.rows)
             token_ids, counts = accepted.token_ids, accepted.counts
             self._pool.put(forward.sampled_index, token_ids[:, 0])
-            logprobs = self._logprobs(step, forward, token_ids[:, 0])
+            logprobs = self._logprobs(step, forward.logits, token_ids[:, 0], forward.rows)
         return PendingStep(
             step.step_id,
             token_ids=token_ids,
@@ -131,13 +131,13 @@ class ModelRunner:
         return _Forward(logits[:n], rows, on_device[DecodeRow.NEXT, :n], [])
 
     def _decodes(self, s: ScheduledSequence) -> bool:
-        """Whether the sequence runs one token, of which nothing but a token is wanted."""
-        observed = self._observer is not None and self._observer.wants(s.sequence_id)
-        scored = (
-            self._params.prompt_logprobs[s.slot] >= 0
-            and s.start + 1 < self._params.prompt_length[s.slot]
-        )
-        return s.samples and s.num_tokens == 1 and not observed and not scored
+        """Whether the sequence runs one token, of which nothing but a token is wanted.
+
+        It samples, so it is the sequence's newest: behind it stands no token of a prompt to score.
+        """
+        if not s.samples or s.num_tokens != 1:
+            return False
+        return self._observer is None or not self._observer.wants(s.sequence_id)
 
     def _eager(self, step: SchedulerOutput) -> _Forward:
         batch = self._builder.build(step)
@@ -161,16 +161,14 @@ class ModelRunner:
                     self._observer.observe(sequence.sequence_id, sequence.start + first, logits)
 
     def _logprobs(
-        self, step: SchedulerOutput, forward: _Forward, tokens: Tensor
+        self, step: SchedulerOutput, logits: Tensor, tokens: Tensor, rows: SampleRows
     ) -> LogprobRows | None:
-        if forward.logits is None:
-            return None
-        found = self._sampler.logprobs(forward.logits, tokens, forward.rows)
+        found = self._sampler.logprobs(logits, tokens, rows)
         if found is None:
             return None
         which, tensors = found
         ids = [s.sequence_id for s in step.sequences if s.samples]
-        top = self._params.logprobs[forward.rows.slots[which]].tolist()
+        top = self._params.logprobs[rows.slots[which]].tolist()
         return LogprobRows([ids[i] for i in which], top, tensors)
 
     def _prompt_logprobs(
