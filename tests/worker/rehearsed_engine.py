@@ -14,7 +14,6 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -25,7 +24,8 @@ from rose.kernels.dispatch import Implementation, force
 from rose.llm import LLM
 from rose.models.builtin import builtin_shape
 from rose.protocol import SamplingParams
-from rose.worker.cuda_graph import DecodeGraphs, decode_buckets
+from rose.worker.cuda_graph import decode_buckets
+from tests.worker.test_cuda_graph import with_graphs
 from tools import sm90
 from tools.make_tiny_checkpoint import Sizes, make_config
 
@@ -109,23 +109,7 @@ def prepare(llm: LLM, slots: int) -> None:
     worker = llm._engine._executor._worker
     worker._fused = True
     worker._rehearse()
-    runner = worker._runner
-
-    def replayed(body: Callable[[], None]) -> Callable[[], None]:
-        body()
-        return body
-
-    runner.graphs = DecodeGraphs(
-        model=worker._model,
-        kv=runner._kv,
-        pool=runner._pool,
-        tables=runner._builder._tables,
-        window=worker._config.model.sliding_window,
-        buckets=decode_buckets(slots),
-        width=1,
-        capture=replayed,
-        device=worker._device,
-    )
+    with_graphs(llm, decode_buckets(slots))
 
 
 def serve(llm: LLM) -> None:
