@@ -30,6 +30,11 @@ class Shape:
     head_dim: int = 0
     block_size: int = 0
 
+    @property
+    def ragged(self) -> bool:
+        """Whether products in Triton cannot take it: they want powers of two from 16 on."""
+        return any(n < 16 or n & (n - 1) for n in (self.head_dim, self.block_size))
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -49,10 +54,6 @@ def _installed(module: str) -> bool:
     return find_spec(module) is not None
 
 
-def _ragged(shape: Shape) -> bool:
-    return any(n < 16 or n & (n - 1) for n in (shape.head_dim, shape.block_size))
-
-
 TABLE = (
     # TMA reads whole pages of 128 keys.
     Rule(
@@ -64,8 +65,7 @@ TABLE = (
             and _installed("flash_attn_interface")
         ),
     ),
-    # Triton's products take powers of two from 16 on.
-    Rule("attention", Implementation.REFERENCE, _ragged),
+    Rule("attention", Implementation.REFERENCE, lambda shape: shape.ragged),
     Rule("*", Implementation.TRITON, lambda shape: _installed("triton")),
     Rule("*", Implementation.REFERENCE, _any),
 )
@@ -73,6 +73,10 @@ TABLE = (
 
 FLOAT32_OPS = frozenset({"sampling"})
 """Ops whose operand, the logits, is float32 in any model; all others are fused in bfloat16."""
+
+BFLOAT16_OPS = frozenset({"experts", "linear_fp8", "routing"})
+"""Ops whose fused kernels take nothing else, even where they are forced: experts and FP8 products
+round to bfloat16 inside, the keys of routing hold 16 bits of a logit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,8 @@ def choose(op: str, x: Tensor, shape: Shape | None = None) -> Implementation:
     """
     limits = _limits.get()
     eligible = x.device.type == "cuda" and (x.dtype == torch.bfloat16 or op in FLOAT32_OPS)
-    if not (eligible or limits.anywhere):
+    forced = limits.anywhere and (x.dtype == torch.bfloat16 or op not in BFLOAT16_OPS)
+    if not (eligible or forced):
         return Implementation.REFERENCE
     # The reference is never left out: it serves what the others cannot.
     allowed = limits.allowed | {Implementation.REFERENCE}

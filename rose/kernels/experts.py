@@ -5,7 +5,6 @@ One function a storage format. Rows come out in the routing's order, for `routin
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from rose.kernels.dispatch import use_triton
@@ -44,7 +43,7 @@ def experts_bf16(
     Returns:
         x's dtype [tokens * k, hidden], before the weighted sum.
     """
-    if _fused(x):
+    if use_triton(OP, x):
         from rose.kernels.fused import experts_bf16 as fused
 
         hidden = fused.gate_up(x, routing, gate_up, gate_up_bias, limit)
@@ -83,7 +82,7 @@ def experts_fp8(
         x's dtype [tokens * k, hidden], before the weighted sum.
     """
     widths = (x.shape[1], down.values.shape[-1])
-    if _fused(x) and all(width % TMA_BYTES == 0 for width in widths):
+    if use_triton(OP, x) and all(width % TMA_BYTES == 0 for width in widths):
         from rose.kernels.fused import experts_fp8 as fused
         from rose.kernels.fused.quantize import quantize_fp8_rows
 
@@ -123,7 +122,7 @@ def experts_mxfp4(
     Returns:
         x's dtype [tokens * k, hidden], before the weighted sum.
     """
-    if _fused(x):
+    if use_triton(OP, x):
         from rose.kernels.fused import experts_mxfp4 as fused
 
         hidden = fused.gate_up(x, routing, gate_up.as_tiled(), gate_up_bias, limit)
@@ -139,11 +138,6 @@ def experts_mxfp4(
         lambda rows: grouped_linear_mxfp4(rows, down.blocks, down.scales, down_bias, counts),
         limit,
     )
-
-
-def _fused(x: Tensor) -> bool:
-    # Also where a test forces Triton: the kernels round to bfloat16 between their products.
-    return x.dtype == torch.bfloat16 and use_triton(OP, x)
 
 
 def _in_steps(

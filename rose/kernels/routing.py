@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from rose.kernels import reference
@@ -39,8 +38,7 @@ def route(logits: Tensor, k: int) -> Routing:
         The choice; weights are the softmax of the k chosen logits alone, in float32, rounded to
         the logits' dtype.
     """
-    # The fused kernel's keys hold 16 bits of a logit.
-    if logits.dtype == torch.bfloat16 and use_triton("routing", logits):
+    if use_triton("routing", logits):
         from rose.kernels.fused import routing as fused
 
         return Routing(*fused.route(logits, k))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rose.kernels import dispatch
-from rose.kernels.dispatch import TABLE, Implementation, Shape, choose, force
+from rose.kernels.dispatch import BFLOAT16_OPS, TABLE, Implementation, Shape, choose, force
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,10 @@ def test_the_reference_serves_what_a_chosen_implementation_cannot():
         assert choose("attention", operand, Shape(80, 128)) is Implementation.REFERENCE
     with force(Implementation.FA3):
         assert choose("attention", operand, Shape(64, 24)) is Implementation.REFERENCE
+
+
+@pytest.mark.parametrize("op", sorted(BFLOAT16_OPS))
+def test_kernels_of_bfloat16_alone_are_not_forced_on_float32(op):
+    with force(Implementation.TRITON):
+        assert choose(op, torch.empty(0, dtype=torch.bfloat16)) is Implementation.TRITON
+        assert choose(op, torch.empty(0)) is Implementation.REFERENCE

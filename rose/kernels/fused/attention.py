@@ -2,13 +2,9 @@
 
 import torch
 
+from rose.kernels.dispatch import Shape
 from rose.kernels.fused import attention_chunk, attention_decode
 from rose.kernels.paged_kv import AttentionBatch, LayerKV
-
-
-def supports(head_dim: int, block_size: int) -> bool:
-    """Whether the kernels take these: powers of two of at least 16, the least a product takes."""
-    return all(n >= 16 and n & (n - 1) == 0 for n in (head_dim, block_size))
 
 
 def paged_attention(
@@ -38,7 +34,7 @@ def paged_attention(
     _, block_size, _, head_dim = kv.key.shape
     if batch.plan is None:
         raise ValueError("fused attention needs a launch plan, but AttentionBatch.plan is None")
-    if not supports(head_dim, block_size):
+    if Shape(head_dim=head_dim, block_size=block_size).ragged:
         raise ValueError(
             f"head_dim={head_dim} and block_size={block_size}: fused attention takes powers of two "
             "of at least 16"
