@@ -1,11 +1,6 @@
 """How many variants of the attention kernels an engine compiles: none in the midst of serving."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.kernels.fused.uninterpreted import run_python
 
 SCRIPT = """
 import torch
@@ -31,11 +26,7 @@ print(*variants)
 
 def test_lengths_and_places_of_metadata_need_no_new_variant():
     """A batch's metadata travels packed, so its parts lie at any multiple of four bytes."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    aligned, all_places = map(int, done.stdout.split())
+    aligned, all_places = map(int, run_python("-c", SCRIPT).split())
     assert aligned == all_places
     # Chunk: full, full split, sliding; decode: full split, sliding; merge: few, many, of chunks.
     assert aligned == 8

@@ -1,12 +1,8 @@
 """How many variants of the small kernels an engine compiles: few, whatever a step's size."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.kernels.fused.uninterpreted import run_python
 
 SCRIPT = """
 import json
@@ -37,11 +33,7 @@ print(json.dumps({name: len(found) for name, found in variants.items()}))
 
 
 def test_sizes_and_places_of_a_batch_need_few_variants():
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout) == {
+    assert json.loads(run_python("-c", SCRIPT)) == {
         "_rms_norm_kernel": 3,  # alone, with the residual, with quantisation
         "_quantize_rows_kernel": 1,
         "_rope_write_kv_kernel": 1,

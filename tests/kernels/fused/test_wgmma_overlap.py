@@ -6,12 +6,12 @@ but nobody sees it, and the kernel stays right and takes about twice as long.
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import triton
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.kernels.fused.uninterpreted import run_python
+
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 
 WRITE_PTX = """
@@ -28,9 +28,7 @@ for number, text in enumerate(texts):
 
 
 def test_no_product_of_experts_is_serialised(tmp_path):
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", WRITE_PTX, str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    run_python("-c", WRITE_PTX, str(tmp_path))
     files = sorted(tmp_path.glob("*.ptx"))
     assert files
     for file in files:
