@@ -21,6 +21,7 @@ from torch import Tensor
 from rose.config import ModelConfig
 from rose.convert.shards import OutputTensor, Shard, ShardWriter, plan_shards
 from rose.models.builtin import builtin_shape
+from rose.models.checkpoint import INDEX_NAME
 from rose.models.layouts import ExpertStorage, expected_tensors
 
 SHARD_BYTES = 5 * 10**9
@@ -90,7 +91,7 @@ def write_checkpoint(folder: Path, config_json: dict[str, object], threads: int)
             write_shard(folder, shard, contents, pool)
     weight_map = {t.name: shard.file for shard in shards for t in shard.tensors}
     index = {"metadata": {}, "weight_map": weight_map}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / INDEX_NAME).write_text(json.dumps(index))
     (folder / "config.json").write_text(json.dumps(config_json))
     return sum(shard.nbytes for shard in shards)
 

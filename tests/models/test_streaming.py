@@ -226,11 +226,11 @@ def test_one_large_matrix_does_not_make_every_buffer_large(monkeypatch):
     assert seen == [False, False, True]
 
 
-def test_an_empty_plan(tmp_path):
+def test_an_empty_plan():
     stream([], CPU, Streaming(2, 2, 256), lambda *_: None)
 
 
-def test_a_reader_that_fails_names_the_tensor_and_stops_the_others(tmp_path):
+def test_a_reader_that_fails_names_the_tensor_and_stops_the_others():
     def fail(out):
         raise CheckpointError("cannot read it")
 
@@ -271,11 +271,8 @@ def test_an_interrupt_while_the_files_are_read():
         os.kill(os.getpid(), signal.SIGINT)
         assert released.wait(60)
 
-    def release(read=None):
-        released.set()
-
     pieces = [piece(interrupt)] + [piece(len) for _ in range(20)]
-    timer = threading.Timer(0.2, release)
+    timer = threading.Timer(0.2, released.set)
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
