@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from rose.bench.results import BenchError, Cell, Result, RooflineCell, median
+from rose.bench.results import BenchError, Cell, Machine, Result, RooflineCell, median
 from rose.config import FULL, SLIDING, ModelConfig
 
 PREFILL_OVERHEAD = 1.1
@@ -93,8 +93,12 @@ def rates_from(cells: Iterable[Cell], source: str) -> Rates:
 
 def rates_from_result(result: Result, source: str) -> Rates:
     """The same, of a whole result file; the source names its machine too."""
-    where = result.machine.gpu or result.machine.cpu
-    return rates_from(result.cells, f"{source} ({where}, {result.created[:10]})")
+    return rates_from(result.cells, f"{source} ({result.machine.name}, {result.created[:10]})")
+
+
+def rates_known(machine: Machine) -> Rates | None:
+    """Those measured before on the same chip; None: there are none."""
+    return H200 if "H200" in machine.name else None
 
 
 def matrix_flop(model: ModelConfig) -> int:
@@ -105,14 +109,29 @@ def matrix_flop(model: ModelConfig) -> int:
     return 2 * model.num_layers * layer
 
 
+def head_flop(model: ModelConfig) -> int:
+    """FLOP of the logits of one token."""
+    return 2 * model.vocab_size * model.hidden_size
+
+
+def sliding_pairs(model: ModelConfig, tokens: int) -> float:
+    """(query, key) pairs that a sliding layer scores over one prompt."""
+    window = min(model.sliding_window, tokens)
+    return window * (window + 1) / 2 + (tokens - window) * window
+
+
+def experts_read(model: ModelConfig, tokens: float) -> float:
+    """Experts of a layer that `tokens` tokens pick, if they pick independently and evenly."""
+    untouched: float = (1 - model.experts_per_token / model.num_experts) ** tokens
+    return model.num_experts * (1 - untouched)
+
+
 def attention_flop(model: ModelConfig, tokens: int) -> float:
     """FLOP of causal attention over one prompt, in all layers."""
     width = model.num_heads * model.head_dim
-    window = min(model.sliding_window, tokens)
     pairs_full = tokens * (tokens + 1) / 2
-    pairs_sliding = window * (window + 1) / 2 + (tokens - window) * window
     full, sliding = model.layers_of_group(FULL), model.layers_of_group(SLIDING)
-    return 4 * width * (full * pairs_full + sliding * pairs_sliding)
+    return 4 * width * (full * pairs_full + sliding * sliding_pairs(model, tokens))
 
 
 def prefill_seconds(
@@ -125,14 +144,12 @@ def prefill_seconds(
     """
     products = matrix_flop(model) * tokens / rates.matmul
     attention = attention_flop(model, tokens) / rates.attention
-    head = 2 * model.vocab_size * model.hidden_size / rates.matmul
+    head = head_flop(model) / rates.matmul
     return PREFILL_OVERHEAD * batch * (products + attention + head) / gpus
 
 
 def decode_bytes(model: ModelConfig, quantization: str, context: int, batch: int) -> float:
-    """Bytes that one decode step must read: weights once, and every sequence's KV.
-
-    Of the experts it is those that `batch` tokens pick, if they pick independently and evenly.
+    """Bytes that one decode step must read: weights (of `experts_read`) once, every sequence's KV.
 
     Raises:
         ValueError: the quantization is unknown.
@@ -140,12 +157,11 @@ def decode_bytes(model: ModelConfig, quantization: str, context: int, batch: int
     stored = StoredBytes.of(quantization)
     if stored is None:
         raise ValueError(f"how many bytes a weight takes in {quantization!r} is unknown")
-    untouched = (1 - model.experts_per_token / model.num_experts) ** batch
-    experts = model.num_experts * (1 - untouched)
     matrices = 3 * model.hidden_size * model.intermediate_size
     router = model.hidden_size * model.num_experts
     dense = stored.dense * _attention_weights(model) + BF16_BYTES * router
-    layers = model.num_layers * (dense + experts * matrices * stored.experts)
+    experts = experts_read(model, batch) * matrices * stored.experts
+    layers = model.num_layers * (dense + experts)
     head = stored.dense * model.vocab_size * model.hidden_size
     return layers + head + batch * _kv_bytes(model, context)
 
@@ -161,8 +177,7 @@ def decode_seconds(
 ) -> float:
     """The least seconds of a decode step: its bytes at the rate of memory, or its products."""
     read = decode_bytes(model, quantization, context, batch) / rates.read
-    head = 2 * model.vocab_size * model.hidden_size
-    products = batch * (matrix_flop(model) + head) / rates.matmul
+    products = batch * (matrix_flop(model) + head_flop(model)) / rates.matmul
     return max(read, products) / gpus
 
 

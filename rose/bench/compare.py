@@ -8,7 +8,6 @@ import msgspec
 from rose.bench.results import (
     Cell,
     EngineCell,
-    RequestSample,
     Result,
     RooflineCell,
     ServeCell,
@@ -108,21 +107,16 @@ def sustained(cell: RooflineCell) -> Figure:
 
 def _of_serve(cell: ServeCell) -> Iterator[tuple[str, Figure]]:
     name = f"serve {cell.model}, {cell.load}"
-    good = [r for r in cell.requests if r.error is None and not r.warmup and r.token_times]
+    good = [r for r in cell.requests if r.error is None and not r.warmup]
     if good:
-        first = median([r.token_times[0] - r.scheduled for r in good])
+        first = median([r.ttft for r in good])
         yield f"{name}: time to first token", Figure(first, "s")
-    gaps = [_seconds_per_token(r) for r in good if sum(r.token_counts[1:])]
+    gaps = [gap for r in good if (gap := r.tpot) is not None]
     if gaps:
         yield f"{name}: time per output token", Figure(median(gaps), "s")
     if cell.duration > 0:
         tokens = sum(r.output_tokens for r in good)
         yield f"{name}: output", Figure(tokens / cell.duration, "tokens/s")
-
-
-def _seconds_per_token(request: RequestSample) -> float:
-    span = request.token_times[-1] - request.token_times[0]
-    return span / sum(request.token_counts[1:])
 
 
 def _warnings(first: Result, second: Result) -> Iterator[str]:

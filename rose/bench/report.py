@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rose.bench import published
+from rose.bench.ceiling import Rates
 from rose.bench.chart_style import Chart, inline_svg, save_files
 from rose.bench.charts import decode_chart, roofline_chart, serve_charts, speedup_chart
 from rose.bench.report_tables import (
@@ -20,7 +21,7 @@ from rose.bench.report_tables import (
 )
 from rose.bench.results import BenchError, Phase, Result, RooflineCell, ServeCell
 from rose.bench.rooflines import rates_for
-from rose.bench.series import Point, collect, where
+from rose.bench.series import Point, collect
 from rose.bench.tables import Table
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -79,7 +80,7 @@ def write_report(
 def warnings(results: Sequence[Result]) -> list[str]:
     """What makes numbers of these results not comparable, or not whole."""
     found = []
-    machines = list(dict.fromkeys(map(where, results)))
+    machines = list(dict.fromkeys(result.machine.name for result in results))
     if len(machines) > 1:
         found.append(
             f"DIFFERENT MACHINES: these results are of {'; '.join(machines)}. "
@@ -114,9 +115,9 @@ def _price(results: Sequence[Result]) -> float:
 
 def _sections(sources: Sequence[Source], usd: float) -> list[Section]:
     results = [source.result for source in sources]
-    points = collect(results)
-    sections = [_prefill(results, points, usd), _decode(results, points, usd)]
-    sections += [_rooflines(results, points), _serving(results, usd)]
+    points, rates = collect(results), rates_for(results)
+    sections = [_prefill(points, usd, rates), _decode(points, usd, rates)]
+    sections += [_rooflines(results, points, rates), _serving(results, usd)]
     sections.append(Section("Not measured", tables=[skipped_table(results)]))
     sections.append(Section("All cells", tables=[cells_table(points)], folded=True))
     return [section for section in map(_filled, sections) if section is not None]
@@ -130,9 +131,8 @@ def _filled(section: Section) -> Section | None:
     return replace(section, tables=tables)
 
 
-def _prefill(results: Sequence[Result], points: Sequence[Point], usd: float) -> Section:
+def _prefill(points: Sequence[Point], usd: float, rates: Rates | None) -> Section:
     charts, tables = [], []
-    rates = rates_for(results)
     groups = _groups(points, "prefill", lambda point: (point.model, point.batch))
     for (_, batch), group in groups.items():
         tables += prefill_tables(group, usd, rates)
@@ -148,9 +148,8 @@ def _prefill(results: Sequence[Result], points: Sequence[Point], usd: float) -> 
     return Section("Prefill", text, charts, tables)
 
 
-def _decode(results: Sequence[Result], points: Sequence[Point], usd: float) -> Section:
+def _decode(points: Sequence[Point], usd: float, rates: Rates | None) -> Section:
     charts, tables = [], []
-    rates = rates_for(results)
     groups = _groups(points, "decode", lambda point: (point.model, point.tokens))
     for group in groups.values():
         charts.append(decode_chart(group, usd))
@@ -165,9 +164,8 @@ def _decode(results: Sequence[Result], points: Sequence[Point], usd: float) -> S
     return Section("Decode", text, charts, tables)
 
 
-def _rooflines(results: Sequence[Result], points: Sequence[Point]) -> Section:
+def _rooflines(results: Sequence[Result], points: Sequence[Point], rates: Rates | None) -> Section:
     charts = []
-    rates = rates_for(results)
     for model in dict.fromkeys(point.model for point in points):
         of_model = [point for point in points if point.model == model]
         chart = None if rates is None else roofline_chart(of_model, rates)

@@ -163,8 +163,8 @@ def roofline_table(result: Result) -> Table:
             middle = median(cell.samples)
             spread = f"{seconds(min(cell.samples))} to {seconds(max(cell.samples))}"
             rows.append(Row([cell.name, _rate(cell, middle), seconds(middle), spread]))
-    where = result.machine.gpu or result.machine.cpu
-    return Table(f"Measured rates of {where}", ["what", "rate", "median", "samples"], rows)
+    caption = f"Measured rates of {result.machine.name}"
+    return Table(caption, ["what", "rate", "median", "samples"], rows)
 
 
 def _rate(cell: RooflineCell, taken: float) -> str:

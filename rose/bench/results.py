@@ -93,6 +93,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory_bytes: _Count = 0
     driver: str | None = None
 
+    @property
+    def name(self) -> str:
+        """In a few words: its GPU, else its CPU."""
+        return self.gpu or self.cpu
+
 
 class Software(msgspec.Struct, frozen=True, kw_only=True):
     """With what it ran. `engine` is what was measured, as "rose 0.1.0" or "vllm 0.26.0"."""
@@ -174,6 +179,17 @@ class RequestSample(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a request without an error must have output")
         if sorted(self.token_times) != self.token_times:
             raise ValueError("token_times must ascend")
+
+    @property
+    def ttft(self) -> float:
+        """Seconds from when it was due to its first token; of a request that was served."""
+        return self.token_times[0] - self.scheduled
+
+    @property
+    def tpot(self) -> float | None:
+        """Seconds a token after the first chunk, if it was served; None: there is no more."""
+        later = sum(self.token_counts[1:])
+        return (self.token_times[-1] - self.token_times[0]) / later if later else None
 
 
 class Generator(msgspec.Struct, frozen=True, kw_only=True):

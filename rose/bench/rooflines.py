@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from functools import cache
 
 from rose.bench.ceiling import (
-    H200,
     Rates,
     StoredBytes,
     attention_flop,
     decode_bytes,
     decode_seconds,
+    head_flop,
     matrix_flop,
     prefill_seconds,
     rates_from_result,
+    rates_known,
 )
 from rose.bench.results import BenchError, Result, RooflineCell
-from rose.bench.series import Point, where
+from rose.bench.series import Point
 from rose.config import ModelConfig
 from rose.models.builtin import SERVED_NAMES, builtin_checkpoint, builtin_shape
 
@@ -39,7 +40,7 @@ def rates_for(results: Sequence[Result]) -> Rates | None:
 
     None where the machine is unknown, or the results are of several machines.
     """
-    if len({where(result) for result in results}) != 1:
+    if len({result.machine.name for result in results}) != 1:
         return None
     for result in results:
         if any(isinstance(cell, RooflineCell) for cell in result.cells):
@@ -47,7 +48,7 @@ def rates_for(results: Sequence[Result]) -> Rates | None:
                 return rates_from_result(result, "rose bench roofline")
             except BenchError:
                 continue  # it was interrupted before the rates that count
-    return H200 if "H200" in where(results[0]) else None
+    return rates_known(results[0].machine)
 
 
 def ceiling(point: Point, rates: Rates | None) -> float | None:
@@ -74,7 +75,7 @@ def place(point: Point) -> Place | None:
         return None
     if StoredBytes.of(point.quantization) is None:
         return None
-    head = 2 * model.vocab_size * model.hidden_size
+    head = head_flop(model)
     if point.phase == "prefill":
         flop = matrix_flop(model) * point.tokens + attention_flop(model, point.tokens) + head
         # Every expert of every layer has a token among thousands; the prompt's own cache is small.

@@ -159,14 +159,9 @@ def _name(result: Result, cell: EngineCell, results: Sequence[Result]) -> str:
     parts = [result.software.engine, cell.quantization]
     if len({other.software.commit for other in same}) > 1:
         parts.append((result.software.commit or "no commit")[:8])
-    if len({where(other) for other in measured}) > 1:
-        parts.append(where(result))
+    if len({other.machine.name for other in measured}) > 1:
+        parts.append(result.machine.name)
     return ", ".join(parts)
-
-
-def where(result: Result) -> str:
-    """The machine in a few words: its GPU, else its CPU."""
-    return result.machine.gpu or result.machine.cpu
 
 
 def _shipped() -> list[Point]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from rose.bench.ceiling import H200, Rates, rates_from, rates_from_result
+from rose.bench.ceiling import Rates, rates_from, rates_from_result, rates_known
 from rose.bench.console import Columns, Context, header, row, skipped_row
 from rose.bench.engines import EngineName, check_shardings, start_subject
 from rose.bench.machine import detect_machine, package_version
@@ -155,7 +155,7 @@ def _rates(settings: Settings, config: EngineConfig, log: Callable[[str], None])
             return rates_from(cells, "this machine, measured before the run")
         except BenchError as error:
             log(str(error))
-    return H200 if "H200" in (detect_machine().gpu or "") else None
+    return rates_known(detect_machine())
 
 
 def _result(options: EngineOptions, settings: Settings, config: EngineConfig) -> Result:

@@ -7,7 +7,15 @@ products. Small ones (norms, routing, sampling) count as overhead and have no en
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rose.bench.ceiling import ATTENTION_SHARE, BF16_BYTES, WEIGHT_BYTES, Rates, StoredBytes
+from rose.bench.ceiling import (
+    ATTENTION_SHARE,
+    BF16_BYTES,
+    WEIGHT_BYTES,
+    Rates,
+    StoredBytes,
+    experts_read,
+    sliding_pairs,
+)
 from rose.config import FULL, SLIDING, ModelConfig
 
 DENSE_OPS = ("qkv", "out", "router", "head")
@@ -53,14 +61,12 @@ def prefill_window(model: ModelConfig, *, prompts: int, tokens: int, steps: int)
 
     Keys count once, however often chunks read them again: an implementation could keep them.
     """
-    window = min(model.sliding_window, tokens)
-    sliding = window * (window + 1) / 2 + (tokens - window) * window
     return Window(
         steps=steps,
         tokens=prompts * tokens,
         sampled=prompts,
         full_pairs=prompts * tokens * (tokens + 1) / 2,
-        sliding_pairs=prompts * sliding,
+        sliding_pairs=prompts * sliding_pairs(model, tokens),
         full_keys=prompts * tokens,
         sliding_keys=prompts * tokens,
     )
@@ -135,9 +141,7 @@ def _experts(
     model: ModelConfig, bytes_each: float, window: Window, rates: Rates, bf16_rate: float
 ) -> Work:
     matrices = 3 * model.hidden_size * model.intermediate_size
-    # Those that a step's tokens pick, if they pick independently and evenly.
-    untouched = (1 - model.experts_per_token / model.num_experts) ** (window.tokens / window.steps)
-    weights = window.steps * model.num_experts * (1 - untouched) * matrices
+    weights = window.steps * experts_read(model, window.tokens / window.steps) * matrices
     rows = window.tokens * model.experts_per_token
     # The token's row in, gate and up out and (as one) in again, the result out.
     activations = 2.0 * rows * (2 * model.hidden_size + 3 * model.intermediate_size)

@@ -224,7 +224,7 @@ def gather(
         raise BenchError(_not_one(list(found), wanted))
     [(key, cells)] = found.items()
     sources = list({id(result): result for result, _ in cells}.values())
-    machines = list(dict.fromkeys(result.machine.gpu or result.machine.cpu for result in sources))
+    machines = list(dict.fromkeys(result.machine.name for result in sources))
     prefill, decode = _curves([cell for _, cell in cells])
     return Measurements(*key, prefill, decode, machines, _warnings(sources, machines))
 

@@ -29,9 +29,9 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a request was served, and as fast as asked."""
         if sample.error is not None:
             return False
-        time_a_token = tpot(sample)
-        return (self.ttft is None or ttft(sample) <= self.ttft) and (
-            self.tpot is None or time_a_token is None or time_a_token <= self.tpot
+        tpot = sample.tpot
+        return (self.ttft is None or sample.ttft <= self.ttft) and (
+            self.tpot is None or tpot is None or tpot <= self.tpot
         )
 
 
@@ -98,17 +98,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_million: float | None
 
 
-def ttft(sample: RequestSample) -> float:
-    """Seconds from when a served request was due to its first token."""
-    return sample.token_times[0] - sample.scheduled
-
-
-def tpot(sample: RequestSample) -> float | None:
-    """Seconds a token of a served request after its first chunk; None: there is no more."""
-    later = sum(sample.token_counts[1:])
-    return (sample.token_times[-1] - sample.token_times[0]) / later if later else None
-
-
 def served(samples: Sequence[RequestSample]) -> list[RequestSample]:
     """Those that count: past the warm-up and without an error."""
     return [s for s in samples if s.error is None and not s.warmup]
@@ -116,12 +105,12 @@ def served(samples: Sequence[RequestSample]) -> list[RequestSample]:
 
 def ttfts(samples: Sequence[RequestSample]) -> list[float]:
     """Of those that count."""
-    return [ttft(s) for s in served(samples)]
+    return [s.ttft for s in served(samples)]
 
 
 def tpots(samples: Sequence[RequestSample]) -> list[float]:
     """Of those that count and have more than one chunk."""
-    return [value for s in served(samples) if (value := tpot(s)) is not None]
+    return [value for s in served(samples) if (value := s.tpot) is not None]
 
 
 def itls(samples: Sequence[RequestSample]) -> list[float]:
@@ -157,7 +146,7 @@ def summarize(cell: ServeCell, slo: Slo | None = None, usd_per_gpu_hour: float =
         requests=len(good),
         errors=dict(kinds),
         interrupted=interrupted,
-        ttft=Spread.of([ttft(s) for s in good]),
+        ttft=Spread.of([s.ttft for s in good]),
         itl=Spread.of(itls(good)),
         tpot=Spread.of(tpots(good)),
         e2e=Spread.of([s.finished - s.scheduled for s in good]),
