@@ -38,6 +38,11 @@ class Event:
     start: float
     duration: float
 
+    @property
+    def end(self) -> float:
+        """In seconds."""
+        return self.start + self.duration
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -96,9 +101,8 @@ def utilisation(events: Sequence[Event]) -> Utilisation:
     """Of at least one event, sorted by start; overlapping ones count once."""
     busy, reached = 0.0, events[0].start
     for event in events:
-        end = event.start + event.duration
-        busy += max(0.0, end - max(reached, event.start))
-        reached = max(reached, end)
+        busy += max(0.0, event.end - max(reached, event.start))
+        reached = max(reached, event.end)
     return Utilisation(reached - events[0].start, busy)
 
 
@@ -120,16 +124,12 @@ def _own_seconds(events: Sequence[Event]) -> list[float]:
     open_events: dict[str, list[int]] = {}
     for index, event in enumerate(events):
         stack = open_events.setdefault(event.lane, [])
-        while stack and _end(events[stack[-1]]) <= event.start:
+        while stack and events[stack[-1]].end <= event.start:
             stack.pop()
         if stack:
             own[stack[-1]] -= event.duration
         stack.append(index)
     return own
-
-
-def _end(event: Event) -> float:
-    return event.start + event.duration
 
 
 def _ops(events: Sequence[Event], layers: int, steps: int) -> list[str]:

@@ -33,11 +33,6 @@ class OwnEngine:
         """Rose and its version."""
         return f"rose {__version__}"
 
-    @property
-    def description(self) -> str:
-        """One line for people: device, precision, cache size."""
-        return self._engine.info().description
-
     def refuse_prefill(self, tokens: int) -> str | None:
         """See Subject."""
         longest = self._engine.info().max_model_len
