@@ -1,6 +1,7 @@
 """rose bench prefill, decode, roofline, compare: an engine or this machine, measured in process."""
 
-from collections.abc import Iterator
+import functools
+from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -15,10 +16,9 @@ from rose.options import Device, EngineOptions, resolve_device
 from rose.requirements import require_engine
 
 if TYPE_CHECKING:
+    from rose.bench.console import Columns
     from rose.bench.engines import EngineName
-    from rose.bench.measure import Identity
-    from rose.bench.session import Measured, Settings
-    from rose.bench.subject import Subject
+    from rose.bench.session import Measure
 
 _MOST = 2**31 - 1
 _FILE = click.Path(path_type=Path)
@@ -69,11 +69,50 @@ _SHARED = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """What the user chose of the options that prefill and decode share."""
+
+    options: EngineOptions
+    prompt_seed: int
+    sharding: str
+    engine: "EngineName"
+    roofline: Path | None
+    usd_per_gpu_hour: float
+    out: Path | None
+
+    def run(self, columns: "Columns", measure: "Measure", **flags: int) -> None:
+        """Measure every sharding and print; `flags` are the measurement's own."""
+        from rose.bench.results import Sharding
+        from rose.bench.session import Settings, run
+
+        if self.out is not None:
+            check_output(self.out)
+        flags["prompt_seed"] = self.prompt_seed
+        settings = Settings(
+            engine=self.engine,
+            shardings=tuple(dict.fromkeys(map(Sharding.parse, self.sharding.split(",")))),
+            roofline=self.roofline,
+            usd_per_gpu_hour=self.usd_per_gpu_hour,
+            out=self.out,
+            flags={name: str(value) for name, value in flags.items()},
+        )
+        run(self.options, settings, columns, measure, say=click.echo, log=_log)
+
+
 def _shared(command: Command) -> Command:
-    """The options of prefill and decode alike, the engine's among them."""
+    """The options of prefill and decode alike, the engine's among them, as one `chosen`."""
+
+    @functools.wraps(command)
+    def run(**values: object) -> object:
+        given = {item.name: values.pop(item.name) for item in fields(_Chosen)}
+        chosen = _Chosen(**given)  # type: ignore[arg-type]  # click checked the types
+        return command(chosen=chosen, **values)
+
+    decorated: Command = run
     for option in reversed(_SHARED):
-        command = option(command)
-    return engine_options(command)
+        decorated = option(decorated)
+    return engine_options(decorated)
 
 
 @click.command()
@@ -101,17 +140,11 @@ def _shared(command: Command) -> Command:
 )
 @_shared
 def prefill(
-    options: EngineOptions,
+    chosen: _Chosen,
     inputs: tuple[int, ...],
     batches: tuple[int, ...],
     runs: int,
     warmup: int,
-    prompt_seed: int,
-    sharding: str,
-    engine: "EngineName",
-    roofline: Path | None,
-    usd_per_gpu_hour: float,
-    out: Path | None,
 ) -> None:
     """Measure the time to the first token of MODEL, on prompts that no cache knows.
 
@@ -119,22 +152,16 @@ def prefill(
     """
     from rose.bench.console import PREFILL_COLUMNS
     from rose.bench.measure import measure_prefill
-    from rose.bench.session import run
 
-    def measure(subject: "Subject", identity: "Identity") -> "Iterator[Measured]":
-        return measure_prefill(
-            subject,
-            identity,
-            inputs=inputs,
-            batches=batches,
-            runs=runs,
-            warmup=warmup,
-            seed=prompt_seed,
-        )
-
-    flags = {"runs": str(runs), "warmup": str(warmup), "prompt_seed": str(prompt_seed)}
-    settings = _settings(engine, sharding, roofline, usd_per_gpu_hour, out, flags)
-    run(options, settings, PREFILL_COLUMNS, measure, say=click.echo, log=_log)
+    measure = functools.partial(
+        measure_prefill,
+        inputs=inputs,
+        batches=batches,
+        runs=runs,
+        warmup=warmup,
+        seed=chosen.prompt_seed,
+    )
+    chosen.run(PREFILL_COLUMNS, measure, runs=runs, warmup=warmup)
 
 
 @click.command()
@@ -162,17 +189,11 @@ def prefill(
 )
 @_shared
 def decode(
-    options: EngineOptions,
+    chosen: _Chosen,
     contexts: tuple[int, ...],
     batches: tuple[int, ...],
     steps: int,
     warmup: int,
-    prompt_seed: int,
-    sharding: str,
-    engine: "EngineName",
-    roofline: Path | None,
-    usd_per_gpu_hour: float,
-    out: Path | None,
 ) -> None:
     """Measure the steady time between tokens of MODEL, all sequences decoding together.
 
@@ -180,46 +201,16 @@ def decode(
     """
     from rose.bench.console import DECODE_COLUMNS
     from rose.bench.measure import measure_decode
-    from rose.bench.session import run
 
-    def measure(subject: "Subject", identity: "Identity") -> "Iterator[Measured]":
-        return measure_decode(
-            subject,
-            identity,
-            contexts=contexts,
-            batches=batches,
-            steps=steps,
-            warmup=warmup,
-            seed=prompt_seed,
-        )
-
-    flags = {"steps": str(steps), "warmup": str(warmup), "prompt_seed": str(prompt_seed)}
-    settings = _settings(engine, sharding, roofline, usd_per_gpu_hour, out, flags)
-    run(options, settings, DECODE_COLUMNS, measure, say=click.echo, log=_log)
-
-
-def _settings(
-    engine: "EngineName",
-    sharding: str,
-    roofline: Path | None,
-    usd_per_gpu_hour: float,
-    out: Path | None,
-    flags: dict[str, str],
-) -> "Settings":
-    from rose.bench.results import Sharding
-    from rose.bench.session import Settings
-
-    if out is not None:
-        check_output(out)
-    shardings = dict.fromkeys(Sharding.parse(name) for name in sharding.split(","))
-    return Settings(
-        engine=engine,
-        shardings=tuple(shardings),
-        roofline=roofline,
-        usd_per_gpu_hour=usd_per_gpu_hour,
-        out=out,
-        flags=flags,
+    measure = functools.partial(
+        measure_decode,
+        contexts=contexts,
+        batches=batches,
+        steps=steps,
+        warmup=warmup,
+        seed=chosen.prompt_seed,
     )
+    chosen.run(DECODE_COLUMNS, measure, steps=steps, warmup=warmup)
 
 
 @click.command()
@@ -261,7 +252,7 @@ def compare(first: Path, second: Path) -> None:
     a, b = load(first), load(second)
     found = compare_results(a, b)
     for name, result in ((first, a), (second, b)):
-        where = result.machine.gpu or result.machine.cpu
+        where = result.machine.name
         click.echo(f"{name}: {result.software.engine} on {where}, {result.created}")
     if found.machines_differ:
         _log("WARNING: DIFFERENT MACHINES, so that ratios do not compare the software alone:")
