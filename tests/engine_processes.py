@@ -1,16 +1,19 @@
 """Starting and stopping engine processes, and talking to them over a plain socket, for tests."""
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import zmq
 
 from rose import protocol, wire
 from tests.fakes import expected_output
+
+Start = Callable[..., subprocess.Popen[str]]
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTED_ENGINE = ROOT / "tests" / "scripted_engine.py"
@@ -41,6 +44,20 @@ def stop(process: subprocess.Popen[str]) -> None:
     process.wait(PATIENCE_S)
     if process.stderr is not None:
         process.stderr.close()
+
+
+@contextlib.contextmanager
+def engines_at(endpoint: str) -> Iterator[Start]:
+    """A function that starts engines at this endpoint; all are stopped at the end."""
+    processes = []
+
+    def start(**flags: object) -> subprocess.Popen[str]:
+        processes.append(start_engine(endpoint, **flags))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        stop(process)
 
 
 def fake_output(request: protocol.Request, index: int = 0) -> list[int]:

@@ -17,16 +17,14 @@ from rose import protocol
 from tests.engine_processes import (
     PATIENCE_S,
     RawFrontEnd,
+    Start,
     engine_command,
+    engines_at,
     environment,
     eventually,
     fake_output,
     make_request,
-    start_engine,
-    stop,
 )
-
-Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -36,15 +34,8 @@ def endpoint(tmp_path: Path) -> str:
 
 @pytest.fixture
 def start(endpoint: str) -> Iterator[Start]:
-    processes = []
-
-    def start(**flags: object) -> subprocess.Popen[str]:
-        processes.append(start_engine(endpoint, **flags))
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        stop(process)
+    with engines_at(endpoint) as start:
+        yield start
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Front ends as processes, with the scripted engine behind them."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,11 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import openai
 import pytest
 from hypothesis import settings
 
 from tests import patient_http
-from tests.engine_processes import PATIENCE_S, environment
+from tests.engine_processes import PATIENCE_S, Start, engines_at, environment
+from tests.playback_engine import NANO, Played, playing
 
 # For runs by hand.
 settings.register_profile("long", deadline=None, derandomize=False, max_examples=5000)
@@ -67,6 +70,11 @@ class Server:
         body = {"model": "fake", "prompt": [5, 6, 7], "temperature": 0} | body
         return patient_http.post(self.url + "/v1/completions", json=body)
 
+    def answer(self, *prompt: int) -> list[int]:
+        """The ids that follow a prompt."""
+        response = self.post(prompt=list(prompt), max_tokens=8, return_token_ids=True)
+        return response.json()["choices"][0]["token_ids"]
+
     def running(self) -> int:
         return self.get("/health").json()["running"]
 
@@ -101,6 +109,19 @@ def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    """Where an engine of this test listens."""
+    return f"ipc://{tmp_path}/e"
+
+
+@pytest.fixture
+def start(endpoint: str) -> Iterator[Start]:
+    """Starts engines there."""
+    with engines_at(endpoint) as start:
+        yield start
+
+
+@pytest.fixture
 def hurry(tmp_path: Path) -> Path:
     """The file whose existence ends all slowness of an engine that was started with it."""
     return tmp_path / "hurry"
@@ -130,11 +151,33 @@ def server(tokenizer_folder: Path) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def nano_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where clients find the API of `rose serve nano`, which runs in processes of its own."""
-    log = tmp_path_factory.mktemp("nano") / "log"
-    words = ["serve", "nano", "--port", "0", "--device", "cpu", "--cpu-threads", "1"]
-    words += ["--keep-alive", "600"]  # as in serve_program.py
+    with serving_nano(
+        tmp_path_factory.mktemp("nano"), "--device", "cpu", "--cpu-threads", "1"
+    ) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def nano(nano_url: str) -> Iterator[openai.OpenAI]:
+    """OpenAI's client before it."""
+    with openai.OpenAI(base_url=nano_url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def played() -> Iterator[Played]:
+    """A front end before an engine that writes what a test says."""
+    with playing(NANO) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def serving_nano(folder: Path, *flags: str) -> Iterator[str]:
+    """Where clients find the API of `rose serve nano` with these flags; the folder gets its log."""
+    log = folder / "log"
+    command = [sys.executable, "-m", "rose", "serve", "nano", "--port", "0", *flags]
+    command += ["--keep-alive", "600"]  # as in serve_program.py
     with log.open("w") as stderr:
-        command = [sys.executable, "-m", "rose", *words]
         process = subprocess.Popen(command, env=environment(), stderr=stderr)
     try:
         yield _served_url(process, log)

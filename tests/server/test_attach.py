@@ -16,32 +16,7 @@ from tests.engine_processes import (
     eventually,
     fake_output,
     make_request,
-    start_engine,
 )
-from tests.engine_processes import stop as stop_engine
-
-
-@pytest.fixture
-def endpoint(tmp_path):
-    return f"ipc://{tmp_path}/e"
-
-
-@pytest.fixture
-def start(endpoint):
-    engines = []
-
-    def start(**flags):
-        engines.append(start_engine(endpoint, **flags))
-        return engines[-1]
-
-    yield start
-    for engine in engines:
-        stop_engine(engine)
-
-
-def answer(server, *prompt):
-    response = server.post(prompt=list(prompt), max_tokens=8, return_token_ids=True)
-    return response.json()["choices"][0]["token_ids"]
 
 
 def cut_off(server):
@@ -57,11 +32,11 @@ def test_the_engine_may_come_late_and_outlives_its_front_ends(start, start_serve
     engine = start()
     first.ready()
     second.ready()
-    assert answer(first, 1, 2) == fake_output(make_request("a", 1, 2))
+    assert first.answer(1, 2) == fake_output(make_request("a", 1, 2))
     first.process.send_signal(signal.SIGINT)
     assert first.process.wait(PATIENCE_S) == 0
     assert engine.poll() is None
-    assert answer(second, 3) == fake_output(make_request("a", 3))
+    assert second.answer(3) == fake_output(make_request("a", 3))
 
 
 def test_an_engine_that_loads_says_so(start, start_server, endpoint):

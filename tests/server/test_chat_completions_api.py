@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 
 import httpx
 import openai
@@ -12,7 +11,7 @@ from rose.protocol import FinishReason
 from rose.server.detokenize import TextCodec
 from tests import patient_http
 from tests.engine_processes import PATIENCE_S, eventually
-from tests.playback_engine import MODEL, NANO, Played, playing
+from tests.playback_engine import MODEL, Played
 
 YES = "<|channel|>final<|message|>Yes, it is.<|return|>"
 THINKS = "<|channel|>analysis<|message|>I think.<|end|><|start|>assistant" + YES
@@ -21,12 +20,6 @@ USER = [{"role": "user", "content": "Hi"}]
 
 def function(name: str, **fields: object) -> dict:
     return {"type": "function", "function": {"name": name, **fields}}
-
-
-@pytest.fixture(scope="module")
-def played() -> Iterator[Played]:
-    with playing(NANO) as played:
-        yield played
 
 
 def post(played: Played, **body: object) -> httpx.Response:

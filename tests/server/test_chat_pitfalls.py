@@ -8,7 +8,6 @@ a step.
 import json
 import logging
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,6 @@ CALL = (
     '{"city":"Rome"}<|call|>'
 )
 THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
-
-
-@pytest.fixture(scope="module")
-def played() -> Iterator[Played]:
-    with playing(NANO) as played:
-        yield played
 
 
 def put_together(chunks: list) -> dict:

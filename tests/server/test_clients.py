@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Literal
 
 import openai
-import pytest
 from agents import (
     Agent,
     ModelSettings,
@@ -32,16 +30,10 @@ WEATHER = {
 }
 
 
-@pytest.fixture(scope="module")
-def client(nano_url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=nano_url, api_key="none", max_retries=0) as client:
-        yield client
-
-
-def test_a_chat_of_two_turns_streams(client):
+def test_a_chat_of_two_turns_streams(nano):
     messages = [{"role": "user", "content": "What is 12 + 30?"}]
     content = reasoning = ""
-    stream = client.chat.completions.create(
+    stream = nano.chat.completions.create(
         model=MODEL, messages=messages, temperature=0, stream=True
     )
     for chunk in stream:
@@ -54,18 +46,18 @@ def test_a_chat_of_two_turns_streams(client):
         {"role": "assistant", "content": content, "reasoning": reasoning},
         {"role": "user", "content": "Now add 4 to that."},
     ]
-    whole = client.chat.completions.create(model=MODEL, messages=messages, temperature=0)
+    whole = nano.chat.completions.create(model=MODEL, messages=messages, temperature=0)
     assert "46" in whole.choices[0].message.content
     assert whole.usage.completion_tokens_details.reasoning_tokens > 0
 
 
-def test_a_loop_of_three_calls(client):
+def test_a_loop_of_three_calls(nano):
     """Each city is asked for, called for, answered, and told."""
     weather = {"Paris": "sunny", "Rome": "rainy", "Oslo": "cloudy"}
     messages: list = []
     for city, state in weather.items():
         messages.append({"role": "user", "content": f"What is the weather in {city}?"})
-        message = _ask(client, messages).message
+        message = _ask(nano, messages).message
         [call] = message.tool_calls
         assert call.function.name == "get_weather"
         assert json.loads(call.function.arguments) == {"city": city}
@@ -73,14 +65,14 @@ def test_a_loop_of_three_calls(client):
             message.model_dump(),
             {"role": "tool", "tool_call_id": call.id, "content": json.dumps({"weather": state})},
         ]
-        answer = _ask(client, messages)
+        answer = _ask(nano, messages)
         assert answer.finish_reason == "stop"
         assert state in answer.message.content
         messages.append(answer.message.model_dump())
 
 
-def _ask(client: openai.OpenAI, messages: list):
-    answer = client.chat.completions.create(
+def _ask(nano: openai.OpenAI, messages: list):
+    answer = nano.chat.completions.create(
         model=MODEL, messages=messages, tools=[WEATHER], temperature=0
     )
     return answer.choices[0]
@@ -94,8 +86,8 @@ class Person(BaseModel):
     mood: Literal["happy", "sad"]
 
 
-def test_structured_output_is_parsed_into_a_pydantic_model(client):
-    answer = client.chat.completions.parse(
+def test_structured_output_is_parsed_into_a_pydantic_model(nano):
+    answer = nano.chat.completions.parse(
         model=MODEL,
         messages=[{"role": "user", "content": "Ann is 34 years old and happy. Fill the form."}],
         response_format=Person,
@@ -106,8 +98,8 @@ def test_structured_output_is_parsed_into_a_pydantic_model(client):
     assert answer.choices[0].finish_reason == "stop"
 
 
-def test_structured_output_streams(client):
-    with client.chat.completions.stream(
+def test_structured_output_streams(nano):
+    with nano.chat.completions.stream(
         model=MODEL,
         messages=[{"role": "user", "content": "Ann is 34 years old and happy. Fill the form."}],
         response_format=Person,
@@ -119,8 +111,8 @@ def test_structured_output_streams(client):
     assert isinstance(final.choices[0].message.parsed, Person)
 
 
-def test_a_required_call_is_made_though_none_is_needed(client):
-    answer = client.chat.completions.create(
+def test_a_required_call_is_made_though_none_is_needed(nano):
+    answer = nano.chat.completions.create(
         model=MODEL,
         messages=[{"role": "user", "content": "What is the weather in Rome?"}],
         tools=[WEATHER],

@@ -2,18 +2,14 @@
 
 import asyncio
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests import patient_http
-from tests.engine_processes import PATIENCE_S, environment, eventually
-from tests.server.conftest import START_S
+from tests.engine_processes import eventually
+from tests.server.conftest import serving_nano
 
 MODEL = "rose-nano"
 COPIES = 2
@@ -75,18 +71,8 @@ REQUESTS = [
 @pytest.fixture(scope="module")
 def nano_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """rose-nano in float32, so that nothing but arithmetic's order could differ."""
-    log = tmp_path_factory.mktemp("serve") / "log"
-    command = [sys.executable, "-m", "rose", "serve", "nano", "--port", "0", "--dtype", "float32"]
-    command += ["--keep-alive", "600"]  # as in serve_program.py
-    with log.open("w") as stderr:
-        process = subprocess.Popen(command, env=environment(), stderr=stderr)
-    pattern = r"Serving rose-nano on (http://\S+)/v1"
-    try:
-        eventually(lambda: re.search(pattern, log.read_text()) is not None, START_S)
-        yield re.findall(pattern, Path(log).read_text())[0]
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
+    with serving_nano(tmp_path_factory.mktemp("nano"), "--dtype", "float32") as url:
+        yield url.removesuffix("/v1")
 
 
 def essence(value: object) -> object:

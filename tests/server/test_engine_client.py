@@ -3,32 +3,13 @@
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from rose.protocol import EngineDeadError, InvalidRequestError, Request
 from rose.server.engine_client import EngineClient, EngineState
-from tests.engine_processes import PATIENCE_S, fake_output, make_request, start_engine, stop
-
-
-@pytest.fixture
-def endpoint(tmp_path: Path) -> str:
-    return f"ipc://{tmp_path}/e"
-
-
-@pytest.fixture
-def start(endpoint) -> Iterator[Callable]:
-    processes = []
-
-    def start(**flags):
-        processes.append(start_engine(endpoint, **flags))
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        stop(process)
+from tests.engine_processes import PATIENCE_S, fake_output, make_request
 
 
 @pytest.fixture

@@ -13,11 +13,6 @@ from tests import patient_http
 from tests.engine_processes import PATIENCE_S, eventually, fake_output, make_request
 
 
-def answer(server, *prompt):
-    response = server.post(prompt=list(prompt), max_tokens=8, return_token_ids=True)
-    return response.json()["choices"][0]["token_ids"]
-
-
 def last_event(server) -> dict:
     body = {"model": "fake", "prompt": [1], "max_tokens": 2000, "stream": True}
     body |= {"return_token_ids": True}
@@ -50,7 +45,7 @@ def test_a_killed_engine_comes_back(start_server, hurry):
     assert server.get("/health").json()["reason"] == reason
     hurry.touch()
     eventually(lambda: server.get("/health").status_code == 200)
-    assert answer(server, 5, 6) == fake_output(make_request("a", 5, 6))
+    assert server.answer(5, 6) == fake_output(make_request("a", 5, 6))
     assert server.engine_pid() != first
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(PATIENCE_S) == 0
