@@ -13,6 +13,7 @@ from rose.bench.results import (
     ServeCell,
     median,
 )
+from rose.bench.serving.counted import served, tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def sustained(cell: RooflineCell) -> Figure:
 
 def _of_serve(cell: ServeCell) -> Iterator[tuple[str, Figure]]:
     name = f"serve {cell.model}, {cell.load}"
-    good = [r for r in cell.requests if r.error is None and not r.warmup]
+    good = served(cell.requests)
     if good:
         first = median([r.ttft for r in good])
         yield f"{name}: time to first token", Figure(first, "s")
@@ -115,8 +116,8 @@ def _of_serve(cell: ServeCell) -> Iterator[tuple[str, Figure]]:
     if gaps:
         yield f"{name}: time per output token", Figure(median(gaps), "s")
     if cell.duration > 0:
-        tokens = sum(r.output_tokens for r in good)
-        yield f"{name}: output", Figure(tokens / cell.duration, "tokens/s")
+        _, came = tokens(cell)
+        yield f"{name}: output", Figure(came / cell.duration, "tokens/s")
 
 
 def _warnings(first: Result, second: Result) -> Iterator[str]:

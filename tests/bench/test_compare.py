@@ -12,6 +12,7 @@ from rose.bench.results import (
     ServeCell,
     Sharding,
 )
+from rose.bench.serving.stats import summarize
 
 
 def engine_cell(phase="prefill", seconds=1.0, tokens=8192, quantization="fp8"):
@@ -123,6 +124,16 @@ def test_loads_compare_by_waits_and_output():
     assert values["time per output token"].value == pytest.approx(0.1)
     assert values["output"] == Figure(3.0, "tokens/s")
     assert any("load generator was too slow at fixed 1/s" in text for text in found.warnings)
+
+
+def test_output_is_what_rose_bench_serve_calls_it():
+    """The drain after an overload is no throughput; nor is the rest of an answer cut short."""
+    requests = [request(0.0, [0.5, 1.5, 2.5, 9.0]), request(1.0, [1.5], error="interrupted")]
+    cell = ServeCell(model="m", load="fixed 1/s", duration=2.0, requests=requests)
+    rows = compare(result(cell), result(cell)).rows
+    [output] = [row for row in rows if row.name.endswith(": output")]
+    assert output.first == Figure(summarize(cell).output_rate, "tokens/s")
+    assert output.first.value == 1.5
 
 
 @pytest.mark.parametrize(

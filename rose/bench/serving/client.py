@@ -9,9 +9,9 @@ import aiohttp
 import msgspec
 
 from rose.bench.results import RequestSample
+from rose.bench.serving.counted import INTERRUPTED
 from rose.bench.serving.plan import Asked
 from rose.bench.serving.sse import EventParser, StreamError
-from rose.bench.serving.stats import INTERRUPTED
 from rose.bench.serving.tokens import Output, ServerError
 
 Api = Literal["completions", "chat"]

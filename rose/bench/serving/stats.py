@@ -7,11 +7,9 @@ import msgspec
 import numpy as np
 
 from rose.bench.results import RequestSample, ServeCell, usd_per_million_tokens
+from rose.bench.serving.counted import INTERRUPTED, served, tokens, window
 
 PERCENTILES = (50, 90, 95, 99)
-
-INTERRUPTED = "interrupted"
-"""The error of a request that was in flight when the user ended the load."""
 
 
 class Slo(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,11 +96,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_million: float | None
 
 
-def served(samples: Sequence[RequestSample]) -> list[RequestSample]:
-    """Those that count: past the warm-up and without an error."""
-    return [s for s in samples if s.error is None and not s.warmup]
-
-
 def ttfts(samples: Sequence[RequestSample]) -> list[float]:
     """Of those that count."""
     return [s.ttft for s in served(samples)]
@@ -137,9 +130,9 @@ def summarize(cell: ServeCell, slo: Slo | None = None, usd_per_gpu_hour: float =
     failed = [s.error for s in cell.requests if s.error is not None and not s.warmup]
     kinds = Counter(map(error_kind, failed))
     interrupted = kinds.pop(INTERRUPTED, 0)
-    begin, end = _window(cell)
+    begin, end = window(cell)
     ended = [s for s in cell.requests if s.error is None and begin <= s.finished <= end]
-    tokens_in, tokens_out = _tokens(cell)
+    tokens_in, tokens_out = tokens(cell)
     counts = [n for s in good for n in s.token_counts]
     output = sum(counts)
     return Summary(
@@ -160,27 +153,6 @@ def summarize(cell: ServeCell, slo: Slo | None = None, usd_per_gpu_hour: float =
         usd_per_million_output=_price(cell, tokens_out, usd_per_gpu_hour),
         usd_per_million=_price(cell, tokens_in + tokens_out, usd_per_gpu_hour),
     )
-
-
-def _tokens(cell: ServeCell) -> tuple[int, int]:
-    """Prompt tokens that were worked through, and output tokens that came, while it lasted."""
-    begin, end = _window(cell)
-    tokens_in = tokens_out = 0
-    for sample in cell.requests:
-        if sample.error not in (None, INTERRUPTED):  # nobody has use of a part of an answer
-            continue
-        if sample.token_times and begin <= sample.token_times[0] <= end:
-            tokens_in += sample.prompt_tokens
-        pairs = zip(sample.token_times, sample.token_counts, strict=True)
-        tokens_out += sum(count for at, count in pairs if begin <= at <= end)
-    return tokens_in, tokens_out
-
-
-def _window(cell: ServeCell) -> tuple[float, float]:
-    """From when to when the load lasted."""
-    begin = min((s.scheduled for s in cell.requests if not s.warmup), default=0.0)
-    # A little more, so that rounding loses nothing of what ended last.
-    return begin, begin + cell.duration * (1 + 1e-9)
 
 
 def _rate(amount: int, seconds: float) -> float:
