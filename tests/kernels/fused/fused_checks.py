@@ -19,7 +19,7 @@ def random(*shape: int, device: torch.device, seed: int = 0, scale: float = 1.0)
 
     A CPU takes seconds to draw millions: large tensors repeat their first rows.
     """
-    drawn = (min(shape[0], LARGE // shape[-1]), *shape[1:])
+    drawn = shape if len(shape) == 1 else (min(shape[0], LARGE // shape[1]), shape[1])
     values = torch.randn(drawn, generator=torch.Generator().manual_seed(seed)) * scale
     values = values.bfloat16().to(device)
     if drawn == shape:

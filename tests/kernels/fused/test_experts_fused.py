@@ -22,6 +22,9 @@ K = 2
 CHECKED = 256
 """Rows that float64 checks, at most."""
 
+FP8_SUM_ERROR = 2**-10
+"""Relative to the largest result: FP8 tensor cores keep some 14 bits of a sum of 128 products."""
+
 ACTIVATED_TOLERANCE = Tolerance(1e-5, 2**-7)
 """Gate, up and their product are each rounded, and each may fall to either side of a midpoint."""
 
@@ -111,8 +114,9 @@ def test_fp8_gate_up(layer):
     assert (found.float() != wanted.float()).float().mean() < 0.02
     # A sum near the border between two codes may go to either.
     error = (dequantize_fp8_activations(found, found_scales).double() - truth).abs()
-    largest = found_scales.repeat_interleave(128, dim=-1)[:, : truth.shape[1]] * 448
-    assert (error <= truth.abs() / 8 + largest / 448 / 512).all()
+    least = found_scales.repeat_interleave(128, dim=-1)[:, : truth.shape[1]] / 512
+    beyond = (error - truth.abs() / 8 - least).max() / truth.abs().max()
+    assert beyond <= FP8_SUM_ERROR
 
 
 def test_fp8_down(layer):
