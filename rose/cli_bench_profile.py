@@ -126,6 +126,7 @@ def _report(
         "window": asdict(window),
         "span_seconds": use.span,
         "busy_seconds": use.busy,
+        "waiting_seconds": use.waiting,
         "idle_share": use.idle_share,
         "ceilings": rates.source,
         "work": {op: asdict(each) for op, each in work.items()},

@@ -18,6 +18,8 @@ from rose.bench.tables import Row, Table, seconds, significant
 
 _GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _NAME_WIDTH = 56
+_SHORT_GAP = 2e-6
+"""Seconds from one kernel to the next that waits for it, in a graph too; longer, work was late."""
 
 # The first that matches; FlashAttention's kernels are instances of CUTLASS templates.
 _OPS = (
@@ -64,15 +66,28 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """Seconds from the first kernel's start to the last one's end, and how many had any running."""
+    """How well kernels fill a time.
+
+    Attributes:
+        span: seconds from the first kernel's start to the last one's end.
+        busy: seconds of it that had any running.
+        waiting: seconds of it in gaps that are longer than one between dependent kernels: the GPU
+            waited for the host.
+    """
 
     span: float
     busy: float
+    waiting: float
 
     @property
     def idle_share(self) -> float:
         """Of the span, without any kernel."""
         return 1 - self.busy / self.span if self.span else 0.0
+
+    def __str__(self) -> str:
+        idle = f"idle for {self.idle_share:.1%} of it"
+        late = self.waiting / self.span if self.span else 0.0
+        return f"{idle} ({late:.1%} in gaps above {_SHORT_GAP * 1e6:.0f} us)"
 
 
 def read_trace(path: Path) -> Trace:
@@ -99,11 +114,13 @@ def _event(raw: dict[str, object]) -> Event:
 
 def utilisation(events: Sequence[Event]) -> Utilisation:
     """Of at least one event, sorted by start; overlapping ones count once."""
-    busy, reached = 0.0, events[0].start
+    busy, waiting, reached = 0.0, 0.0, events[0].start
     for event in events:
+        gap = event.start - reached
+        waiting += gap if gap > _SHORT_GAP else 0.0
         busy += max(0.0, event.end - max(reached, event.start))
         reached = max(reached, event.end)
-    return Utilisation(reached - events[0].start, busy)
+    return Utilisation(reached - events[0].start, busy, waiting)
 
 
 def kernel_rows(trace: Trace, *, layers: int, steps: int) -> list[KernelRow]:
@@ -173,8 +190,7 @@ def op_table(
     others = sum(row.total for row in rows if not row.op)
     lines.append(Row(("other", *_times(others, steps, use), "-", "-", "-")))
     return Table(
-        f"Ops of {steps} steps: {seconds(use.span)} from the first kernel to the last, idle for "
-        f"{use.idle_share:.1%} of it",
+        f"Ops of {steps} steps: {seconds(use.span)} from the first kernel to the last, {use}",
         ("op", "total us", "us a step", "share", "TB/s", "TFLOP/s", "% of ceiling"),
         lines,
         [
@@ -195,7 +211,7 @@ def kernel_table(rows: Sequence[KernelRow], use: Utilisation, *, gpu: bool) -> T
     numbers = ("calls", "total us", "share", "mean us")
     return Table(
         f"{'Kernels' if gpu else 'Ops of torch on the CPU'}: {seconds(use.span)} from the first to "
-        f"the end of the last, idle for {use.idle_share:.1%} of it",
+        f"the end of the last, {use}",
         ("kernel", "op", *numbers) if gpu else ("op of torch", *numbers),
         lines,
         text_columns=frozenset({0, 1} if gpu else {0}),

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rose.bench import ceiling
-from rose.bench.kernel_table import Trace, kernel_rows, op_table, read_trace, utilisation
+from rose.bench.kernel_table import Event, Trace, kernel_rows, op_table, read_trace, utilisation
 from rose.bench.results import BenchError
 from rose.bench.step_work import all_dense, decode_window, prefill_window, work_of
 from rose.cli import main
@@ -215,6 +215,15 @@ def test_idle_share_counts_overlap_once(tmp_path):
     use = utilisation(read_trace(path).events)
     assert use.span == pytest.approx(25e-6)
     assert use.busy == pytest.approx(17e-6)
+    assert use.waiting == pytest.approx(8e-6)
+    assert str(use) == "idle for 32.0% of it (32.0% in gaps above 2 us)"
+
+
+def test_gaps_between_dependent_kernels_are_no_waiting():
+    kernels = [Event("k", "1", start, 1e-6) for start in (0.0, 2e-6, 4e-6, 12e-6)]
+    use = utilisation(kernels)
+    assert use.idle_share == pytest.approx(9 / 13)
+    assert use.waiting == pytest.approx(7e-6)
 
 
 def test_an_empty_trace_is_refused(tmp_path):
