@@ -1,6 +1,7 @@
 """Attention with sinks at the shapes of gpt-oss: 64 heads of 64, 8 KV heads, pages of 128 keys.
 
-The cases named "triton" and "fa3" are what an engine calls; FA3's are there if it is installed.
+The cases named "triton" and "fa3" are whole batches by one of them, those named "engine" are what
+an engine calls; FA3's are there if it is installed, and "engine" where it takes both.
 Those with keys=, warps=, stages=, splits= or least_columns= try other launches of the Triton
 kernels: a faster one belongs into the constants of its module.
 """
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from bench.kernel_cases.case import Case
 from rose.kernels import fa3
+from rose.kernels.attention import paged_attention
 from rose.kernels.fused import attention, attention_chunk, attention_decode
 from rose.kernels.fused.paged_tile import TileConfig
 from rose.kernels.launch_plan import split
@@ -60,6 +62,7 @@ def cases() -> Iterator[Case]:
     yield from _implementations("decode 1x131072+63x1024", uneven)
     yield from _implementations("decode 4 wide 32x8192", [(4, 8192)] * 32)
     yield from _implementations("mix 8192+64x8192", [(8192, 8192)] + [(1, 8192)] * 64)
+    yield from _implementations("mix 512+128x8192", [(512, 512)] + [(1, 8192)] * 128)
     yield from _sweep()
 
 
@@ -69,7 +72,9 @@ def _implementations(name: str, lens: Lens) -> Iterator[Case]:
         served["fa3"] = fa3.paged_attention
     for group, window in enumerate((None, WINDOW)):
         inputs = _inputs(lens, group)
-        for implementation, call in served.items():
+        mixed = window is None and len({queries for queries, _ in lens}) > 1
+        both = {"engine": paged_attention} if mixed and len(served) > 1 else {}
+        for implementation, call in (served | both).items():
             named = f"attention {name} {_kind(window)} {implementation}"
             yield _case(named, lens, window, inputs, call)
 

@@ -1,10 +1,12 @@
 """FlashAttention-3 against the float64 truth and beside our own kernels, on a GPU."""
 
+from functools import partial
 from importlib.util import find_spec
 
 import pytest
 import torch
 
+from rose.kernels.attention import paged_attention
 from rose.kernels.dispatch import Implementation, Shape, choose
 from rose.kernels.reference_attention import ATTENTION_TOLERANCE
 
@@ -41,10 +43,23 @@ def gpt_oss(lens, window=None):
     )
 
 
-def test_the_table_prefers_it():
+def test_the_table_prefers_it_for_chunks_in_full_layers():
     query = torch.empty(1, 64, 64, dtype=torch.bfloat16, device=DEVICE)
-    assert choose("attention", query, Shape(64, 128)) is Implementation.FA3
-    assert choose("attention", query, Shape(64, 16)) is Implementation.TRITON
+    assert choose("attention", query, Shape(64, 128, chunks=True)) is Implementation.FA3
+    assert choose("attention", query, Shape(64, 128)) is Implementation.TRITON
+    assert choose("attention", query, Shape(64, 16, chunks=True)) is Implementation.TRITON
+
+
+@pytest.mark.parametrize("window", [None, 128])
+@pytest.mark.parametrize("lens", [*LENS.values(), [(9, 9), (1, 500), (300, 700), (1, 9000)]])
+def test_what_an_engine_calls(lens, window):
+    """Chunks of full layers by FA3, other rows by Triton, in one step."""
+    case = gpt_oss(lens, window)
+    case.sinks = case.sinks.bfloat16()
+    attend = partial(paged_attention, case.query, case.kv, case.batch, 0, case.sinks, case.scale)
+    found, truth = attend(), case.truth()
+    assert (found.double() - truth).abs().max() <= ATTENTION_TOLERANCE.bfloat16 * truth.abs().max()
+    assert torch.equal(attend(), found)
 
 
 @pytest.mark.parametrize("window", [None, 128])

@@ -6,27 +6,45 @@ import torch
 from rose.kernels import dispatch
 from rose.kernels.dispatch import BFLOAT16_OPS, TABLE, Implementation, Shape, choose, force
 
+FA3, TRITON, REFERENCE = Implementation.FA3, Implementation.TRITON, Implementation.REFERENCE
+
 
 @pytest.mark.parametrize(
-    ("head_dim", "block_size", "wanted"),
+    ("head_dim", "block_size", "chunks", "others"),
     [
-        (64, 128, Implementation.FA3),
-        (64, 16, Implementation.TRITON),
-        (32, 128, Implementation.TRITON),
-        (16, 16, Implementation.TRITON),
-        (64, 24, Implementation.REFERENCE),
-        (64, 8, Implementation.REFERENCE),
-        (8, 16, Implementation.REFERENCE),
-        (80, 16, Implementation.REFERENCE),
+        (64, 128, FA3, TRITON),
+        (64, 384, FA3, FA3),
+        (64, 16, TRITON, TRITON),
+        (32, 128, TRITON, TRITON),
+        (16, 16, TRITON, TRITON),
+        (64, 24, REFERENCE, REFERENCE),
+        (64, 8, REFERENCE, REFERENCE),
+        (8, 16, REFERENCE, REFERENCE),
+        (80, 16, REFERENCE, REFERENCE),
     ],
 )
 def test_who_serves_attention_where_everything_is_installed(
-    head_dim, block_size, wanted, monkeypatch
+    head_dim, block_size, chunks, others, monkeypatch
 ):
+    """Chunks in full layers; and others: decode rows, and all that sees a window only."""
     monkeypatch.setattr(dispatch, "_installed", lambda _: True)
-    shape = Shape(head_dim=head_dim, block_size=block_size)
-    rules = (rule for rule in TABLE if rule.op in ("attention", "*") and rule.accepts(shape))
-    assert next(rules).implementation is wanted
+
+    def first(**kind):
+        shape = Shape(head_dim, block_size, **kind)
+        rules = (rule for rule in TABLE if rule.op in ("attention", "*") and rule.accepts(shape))
+        return next(rules).implementation
+
+    assert first(chunks=True) is chunks
+    assert {first(), first(windowed=True), first(windowed=True, chunks=True)} == {others}
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("chunks", [False, True])
+def test_fa3_serves_all_where_triton_may_not(windowed, chunks, monkeypatch):
+    monkeypatch.setattr(dispatch, "_installed", lambda _: True)
+    operand = torch.empty(0, dtype=torch.bfloat16)
+    with force(FA3):
+        assert choose("attention", operand, Shape(64, 128, windowed, chunks)) is FA3
 
 
 def test_the_reference_serves_what_a_chosen_implementation_cannot():
