@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rose.kernels.fused import dependent
 from rose.kernels.fused.interpret import round_to
 
 BLOCK = 1024
@@ -28,6 +29,7 @@ def _combine_kernel(
     block: tl.constexpr,
 ) -> None:
     """A run of columns of one token a program; `residual` may be None."""
+    dependent.start()
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * block + tl.arange(0, block)
     inside = column < width
@@ -59,5 +61,6 @@ def combine(rows: Tensor, weights: Tensor, row_of: Tensor, residual: Tensor | No
         k,
         BLOCK,
         num_warps=4,
+        **dependent.LAUNCH,
     )
     return out

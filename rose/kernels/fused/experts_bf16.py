@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rose.kernels.fused import dependent
 from rose.kernels.fused.expert_tiles import (
     MASKED_ROWS,
     Tiling,
@@ -112,6 +113,7 @@ def _experts_bf16_kernel(
     stages: tl.constexpr,
 ) -> None:
     """One tile; with `gated` of two parts, whose activation is the result."""
+    dependent.start()
     expert, start, rows, first_column = find_tile(
         tokens_per_expert, first_row, experts, experts_padded, columns, block_m, block_n, group
     )
@@ -205,5 +207,6 @@ def _launch(
         tiling.group,
         tiling.stages,
         num_warps=tiling.warps,
+        **dependent.LAUNCH,
     )
     return out

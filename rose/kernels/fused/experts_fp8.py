@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from rose.kernels.fused import dependent
 from rose.kernels.fused.expert_tiles import (
     Tiling,
     TilingTable,
@@ -132,6 +133,7 @@ def _experts_fp8_kernel(
     stages: tl.constexpr,
 ) -> None:
     """One tile; with `gated` of two parts, whose activation is the result, quantised."""
+    dependent.start()
     expert, start, rows, first_column = find_tile(
         tokens_per_expert, first_row, experts, experts_padded, columns, block_m, RUN, group
     )
@@ -260,4 +262,5 @@ def _launch(
         tiling.group,
         tiling.stages,
         num_warps=tiling.warps,
+        **dependent.LAUNCH,
     )

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rose.kernels.fused import dependent
 from rose.kernels.fused.interpret import round_to
 from rose.kernels.fused.quantize import (
     RUN,
@@ -34,6 +35,7 @@ def _rms_norm_kernel(
     runs: tl.constexpr,
 ) -> None:
     """One row a program; `residual` and `total`, `values` and `scales` may be None in pairs."""
+    dependent.start()
     start = tl.program_id(0).to(tl.int64) * width
     run = tl.arange(0, runs)
     # Runs of 128, as quantisation wants them; norms alone are as fast in any shape.
@@ -109,4 +111,5 @@ def _launch(
         width,
         runs,
         num_warps=warps_for(runs),
+        **dependent.LAUNCH,
     )

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rose.kernels.fused import dependent
 from rose.kernels.fused.interpret import INTERPRETED, round_to_e4m3
 from rose.kernels.quantize import ACTIVATION_AMAX_FLOOR, E4M3_MAX, FP8_BLOCK, ceil_div
 
@@ -57,6 +58,7 @@ def _quantize_rows_kernel(
     x: tl.tensor, values: tl.tensor, scales: tl.tensor, width: tl.constexpr, runs: tl.constexpr
 ) -> None:
     """One row a program; `runs` is a power of two that covers `width`."""
+    dependent.start()
     row = tl.program_id(0).to(tl.int64)
     run = tl.arange(0, runs)
     column = run[:, None] * RUN + tl.arange(0, RUN)[None, :]
@@ -92,6 +94,6 @@ def quantize_fp8_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     values, scales = empty_fp8_rows(x)
     runs = padded_runs(width)
     _quantize_rows_kernel[(x.shape[0],)](
-        x.contiguous(), values, scales, width, runs, num_warps=warps_for(runs)
+        x.contiguous(), values, scales, width, runs, num_warps=warps_for(runs), **dependent.LAUNCH
     )
     return values, scales

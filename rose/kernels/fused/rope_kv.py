@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rose.kernels.fused import dependent
 from rose.kernels.fused.interpret import round_to
 from rose.kernels.paged_kv import LayerKV
 
@@ -57,6 +58,7 @@ def _rope_write_kv_kernel(
     """One token a program; padded numbers are powers of two."""
     query_width: tl.constexpr = heads * 2 * half
     kv_width: tl.constexpr = kv_heads * 2 * half
+    dependent.start()
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_mapping + token)
     source = qkv + token * (query_width + 2 * kv_width)
@@ -100,5 +102,6 @@ def rope_write_kv(
         num_warps=4,
         # A fused multiply-add would skip a rounding that the reference makes.
         enable_fp_fusion=False,
+        **dependent.LAUNCH,
     )
     return query
