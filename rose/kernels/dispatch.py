@@ -91,7 +91,7 @@ TABLE = (
 FLOAT32_OPS = frozenset({"sampling"})
 """Ops whose operand, the logits, is float32 in any model; all others are fused in bfloat16."""
 
-BFLOAT16_OPS = frozenset({"experts", "linear_fp8", "routing"})
+BFLOAT16_OPS = frozenset({"experts", "linear_bf16", "linear_fp8", "routing"})
 """Ops whose fused kernels take nothing else, even where they are forced: experts and FP8 products
 round to bfloat16 inside, the keys of routing hold 16 bits of a logit."""
 

@@ -12,7 +12,12 @@ from rose.kernels.quantize import dequantize_mxfp4
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Multiply x [rows, in] by weight [out, in], both of one dtype."""
+    """Multiply x [rows, in] by weight [out, in], both of one dtype; few rows have a kernel."""
+    if use_triton("linear_bf16", x):
+        from rose.kernels.fused import linear_bf16 as fused
+
+        if fused.serves(x, weight):
+            return fused.linear(x, weight, bias)
     return F.linear(x, weight, bias)
 
 

@@ -1,0 +1,127 @@
+"""A dense product in bfloat16 for few rows: decode's projections. See `skinny_tiles`.
+
+The weight's bytes bound it. gpt-oss's QKV is 29.5 MB, 7.0 us at 4.2 TB/s, the output projection
+23.6 MB, 5.6 us; with 1.5 us from the launch to a full queue and from the last byte to the end,
+expect 8.5 and 7.2 us for one row. A program reads all of its tokens' rows, from L2: with 8 tokens
+half as much as its weight, with 16 as much. That is why it is for few rows: beyond FEW_ROWS cuBLAS
+shares them between SMs.
+"""
+# mypy: disable-error-code="untyped-decorator"
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rose.kernels.fused import dependent
+from rose.kernels.fused.expert_tiles import multiply
+from rose.kernels.fused.skinny_tiles import (
+    MOST_COLUMNS,
+    SkinnyTiling,
+    column_bias,
+    finish,
+    prefetch_weight,
+)
+from rose.kernels.quantize import ceil_div
+
+FEW_ROWS = 16
+"""For more rows cuBLAS serves."""
+
+TILINGS = {
+    8: SkinnyTiling(block_m=8, block_n=16, parts=4, step=64, depth=8),
+    16: SkinnyTiling(block_m=16, block_n=16, parts=4, step=64, depth=8),
+    32: SkinnyTiling(block_m=32, block_n=32, parts=4, step=64, depth=6),
+    64: SkinnyTiling(block_m=64, block_n=32, parts=4, step=64, depth=6),
+}
+"""By the most rows that each is for. What stands beyond FEW_ROWS is for benches."""
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _linear_bf16_kernel(
+    x: tl.tensor,
+    weight: tl.tensor,
+    bias: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
+    columns: tl.constexpr,
+    width: tl.constexpr,
+    biased: tl.constexpr,
+    block_m: tl.constexpr,
+    block_n: tl.constexpr,
+    parts: tl.constexpr,
+    step: tl.constexpr,
+    lines: tl.constexpr,
+    stages: tl.constexpr,
+) -> None:
+    """`block_n` columns of `block_m` rows."""
+    first_column = tl.program_id(0) * block_n
+    start = tl.program_id(1).to(tl.int64) * block_m
+    column = first_column + tl.arange(0, block_n)
+    inside = column < columns
+    row = tl.arange(0, block_m)
+    held = start + row < rows
+    part = tl.arange(0, parts)
+    inner = part[:, None, None] * step + tl.arange(0, step)[None, None, :]
+    weight_at = weight + column.to(tl.int64)[None, :, None] * width + inner
+    x_at = x + (start + row)[None, :, None] * width + inner
+
+    if lines:
+        prefetch_weight(weight, first_column, columns, width, block_n, lines)
+    wide_bias = column_bias(bias, column, columns, biased)
+    dependent.start()
+    total = tl.zeros((parts, block_n, block_m), tl.float32)
+    for first in tl.range(0, width, parts * step, num_stages=stages):
+        within = inner < width - first
+        tile = tl.load(weight_at + first, mask=within & inside[None, :, None], other=0.0)
+        x_tile = tl.load(x_at + first, mask=within & held[None, :, None], other=0.0)
+        total = multiply(tile, tl.trans(x_tile, (0, 2, 1)), total)
+    finish(total, wide_bias, out, start, row, held, column, columns)
+
+
+def serves(x: Tensor, weight: Tensor) -> bool:
+    """Whether the kernel is for operands of these shapes: few rows, of whole vectors."""
+    columns, width = weight.shape
+    return 0 < x.shape[0] <= FEW_ROWS and columns <= MOST_COLUMNS and width % 16 == 0
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The product as the table of tilings has it.
+
+    Args:
+        x: bfloat16 [rows, in], at least one row.
+        weight: bfloat16 [out, in], contiguous.
+        bias: bfloat16 [out].
+
+    Returns:
+        bfloat16 [rows, out].
+    """
+    rows = x.shape[0]
+    most = min((most for most in TILINGS if rows <= most), default=max(TILINGS))
+    return multiply_with(TILINGS[most], x, weight, bias)
+
+
+def multiply_with(tiling: SkinnyTiling, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """See `linear`."""
+    rows, width = x.shape
+    columns = weight.shape[0]
+    out = torch.empty((rows, columns), dtype=torch.bfloat16, device=x.device)
+    _linear_bf16_kernel[(ceil_div(columns, tiling.block_n), ceil_div(rows, tiling.block_m))](
+        x.contiguous(),
+        weight,
+        # Any pointer: without a bias nothing is read through it.
+        weight if bias is None else bias,
+        out,
+        rows,
+        columns,
+        width,
+        bias is not None,
+        tiling.block_m,
+        tiling.block_n,
+        tiling.parts,
+        tiling.step,
+        tiling.lines(width, x.itemsize),
+        tiling.stages(columns, width, rows, x.itemsize),
+        num_warps=tiling.parts,
+        **dependent.LAUNCH,
+    )
+    return out
