@@ -40,7 +40,7 @@ def cases() -> Iterator[Case]:
                 yield _case("gate_up", name, model, experts, tokens)
                 yield _case("down", name, model, experts, tokens)
     for name in DENSE:
-        for tokens in (1, 64, 256, 8192):
+        for tokens in (1, 8, 16, 64, 256, 8192):
             yield _dense_case(name, tokens)
 
 

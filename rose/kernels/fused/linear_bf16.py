@@ -2,9 +2,10 @@
 
 The weight's bytes bound it. gpt-oss's QKV is 29.5 MB, 7.0 us at 4.2 TB/s, the output projection
 23.6 MB, 5.6 us; with 1.5 us from the launch to a full queue and from the last byte to the end,
-expect 8.5 and 7.2 us for one row. A program reads all of its tokens' rows, from L2: with 8 tokens
-half as much as its weight, with 16 as much. That is why it is for few rows: beyond FEW_ROWS cuBLAS
-shares them between SMs.
+expect 8.5 and 7.2 us for one row. A program reads all of its tokens' rows, from L2: 8 tokens are
+half as much as a weight of 16 columns, and L2 gives no more than half as much again as the memory.
+So more tokens get more columns a program, and beyond FEW_ROWS cuBLAS serves, whose programs share
+what they read.
 """
 # mypy: disable-error-code="untyped-decorator"
 
@@ -29,9 +30,9 @@ FEW_ROWS = 16
 
 TILINGS = {
     8: SkinnyTiling(block_m=8, block_n=16, parts=4, step=64, depth=8),
-    16: SkinnyTiling(block_m=16, block_n=16, parts=4, step=64, depth=8),
-    32: SkinnyTiling(block_m=32, block_n=32, parts=4, step=64, depth=6),
-    64: SkinnyTiling(block_m=64, block_n=32, parts=4, step=64, depth=6),
+    16: SkinnyTiling(block_m=16, block_n=32, parts=4, step=64, depth=8),
+    32: SkinnyTiling(block_m=32, block_n=32, parts=4, step=64, depth=6, prefetch=False),
+    64: SkinnyTiling(block_m=64, block_n=32, parts=4, step=64, depth=6, prefetch=False),
 }
 """By the most rows that each is for. What stands beyond FEW_ROWS is for benches."""
 
@@ -66,7 +67,7 @@ def _linear_bf16_kernel(
     x_at = x + (start + row)[None, :, None] * width + inner
 
     if lines:
-        prefetch_weight(weight, first_column, columns, width, block_n, lines)
+        prefetch_weight(weight, column, columns, width, lines)
     wide_bias = column_bias(bias, column, columns, biased)
     dependent.start()
     total = tl.zeros((parts, block_n, block_m), tl.float32)

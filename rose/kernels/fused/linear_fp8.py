@@ -128,7 +128,7 @@ def _linear_fp8_few_kernel(
     x_scale_at = x_scales + (start + row)[None, :] * runs + part[:, None]
 
     if lines:
-        prefetch_weight(weight, first_column, columns, width, block_n, lines)
+        prefetch_weight(weight, column, columns, width, lines)
     wide_bias = column_bias(bias, column, columns, biased)
     dependent.start()
     total = tl.zeros((parts, block_n, block_m), tl.float32)
@@ -145,7 +145,7 @@ def _linear_fp8_few_kernel(
 
 FEW_TILINGS = {
     8: SkinnyTiling(block_m=8, block_n=16, parts=4, step=FP8_BLOCK, depth=8),
-    16: SkinnyTiling(block_m=16, block_n=16, parts=4, step=FP8_BLOCK, depth=8),
+    16: SkinnyTiling(block_m=16, block_n=32, parts=4, step=FP8_BLOCK, depth=8),
 }
 """By the most rows that each is for; for more rows or columns, tiles of 64 columns serve."""
 

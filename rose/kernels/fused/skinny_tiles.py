@@ -1,15 +1,15 @@
 """Products of few rows with a wide weight: what the dense kernels for decode share.
 
 Such a product is bound by the weight's bytes, and what counts is to have many of them on their way
-from the first moment to the last. So a program serves 16 columns with the whole inner dimension:
-hundreds of programs that are all resident at once, several on an SM, each with a queue of cp.async
-as long as their share of the SM's shared memory allows. There are no waves that could be ragged,
-and no partial sums between programs.
+from the first moment to the last. So a program serves 16 or 32 columns with the whole inner
+dimension: hundreds of programs that are all resident at once, several on an SM, each with a queue
+of cp.async as long as its share of the SM's shared memory allows. There are no waves that could be
+ragged, and no partial sums between programs.
 
 The weight is the left operand, for the tensor core's 16 rows, and tokens its 8 or more columns
 (mma.sync: wgmma wants 64 rows). The warps of a program take a part of each step of the inner
-dimension each, as a batch of products; the parts are summed in a fixed order at the end. The sums
-of a row do not depend on how many rows there are.
+dimension each, as a batch of products; the parts are summed in a fixed order at the end. With equal
+parts and steps, the sums of a row do not depend on the tiling, nor on the rows beside it.
 
 No kernel writes weights, so a program that came while the kernel before still runs (`dependent`)
 asks L2 for its own before it waits. Bytes that wait there cost no time later: with a norm before
@@ -79,30 +79,30 @@ class SkinnyTiling:
         return max(2, min(buffers, self.depth, ceil_div(width, run))) + 1
 
     def lines(self, width: int, item_bytes: int) -> int:
-        """Lines of L2 that a program prefetches, a power of two; 0 for none."""
-        weight = self.block_n * width * item_bytes
-        return triton.next_power_of_2(ceil_div(weight, LINE_BYTES)) if self.prefetch else 0
+        """Lines of L2 that a program prefetches of a column, a power of two; 0 for none."""
+        # One more where columns may start inside a line.
+        lines = width * item_bytes // LINE_BYTES + 1
+        return triton.next_power_of_2(lines) if self.prefetch else 0
 
 
 @triton.jit
 def prefetch_weight(
     weight: tl.tensor,
-    first_column: tl.tensor,
+    column: tl.tensor,
     columns: tl.constexpr,
     width: tl.constexpr,
-    block_n: tl.constexpr,
     lines: tl.constexpr,
 ) -> None:
-    """Ask L2 for `block_n` rows of weight [columns, width], which lie one behind the other.
+    """Ask L2 for rows `column` of weight [columns, width].
 
-    `lines` is `SkinnyTiling.lines`; those beyond the rows ask for the last place again.
+    In the order in which the product wants them: the first inner values of all of them first.
+    `lines` is `SkinnyTiling.lines`; those beyond the end ask for the last place again.
     """
     if not _INTERPRETED:
         size: tl.constexpr = weight.dtype.element_ty.primitive_bitwidth // 8
-        line = tl.arange(0, lines) * (_LINE // size)
-        last = (columns - first_column) * width - 1
-        at = weight + first_column.to(tl.int64) * width
-        at += tl.minimum(tl.minimum(line, block_n * width - 1), last)
+        inner = tl.minimum(tl.arange(0, lines) * (_LINE // size), width - 1)
+        source = tl.minimum(column, columns - 1).to(tl.int64)
+        at = weight + inner[:, None] + source[None, :] * width
         tl.inline_asm_elementwise(
             "{ prefetch.global.L2 [$1]; mov.u32 $0, 0; }",
             "=r,l",
