@@ -1,14 +1,17 @@
 """Norms, rotation, routing, activation and FP8 rows: what is bound by memory or by launches."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bench.kernel_cases.case import Case
 from rose.kernels import norm, rope_kv, routing, swiglu
 from rose.kernels.activation_quant import quantize_fp8_rows
+from rose.kernels.fused import router
+from rose.kernels.fused import routing as fused_routing
 from rose.kernels.paged_kv import LayerKV
 
 HIDDEN = INTERMEDIATE = 2880
@@ -28,6 +31,8 @@ def cases() -> Iterator[Case]:
         yield from _experts(tokens)
         for experts in (32, 128):
             yield _routing(tokens, experts)
+    for tokens in (1, 2, 4, 8, 16, 32, 64, 128):
+        yield from _router(tokens, 128)
 
 
 def _norms(tokens: int) -> Iterator[Case]:
@@ -93,6 +98,34 @@ def _routing(tokens: int, experts: int) -> Case:
     moved = tokens * (BF16 * experts + CHOICES * (BF16 + 8)) + 8 * experts
     name = f"route tokens={tokens} experts={experts}"
     return Case(name, lambda: routing.route(logits(), CHOICES), moved, 0)
+
+
+def _router(tokens: int, experts: int) -> Iterator[Case]:
+    """The product and the routing by one launch or several; then other sizes of one program."""
+    x, weight, bias = _lazy(tokens, HIDDEN), _lazy(experts, HIDDEN), _lazy(experts)
+    arrivals = cache(lambda: torch.zeros(1, dtype=torch.int32, device="cuda"))
+    moved, flops = BF16 * HIDDEN * (tokens + experts), 2.0 * tokens * experts * HIDDEN
+    if tokens <= 32:
+        yield Case(
+            f"router in one tokens={tokens} experts={experts}",
+            lambda: router.route_few(x(), weight(), bias(), CHOICES, arrivals()),
+            moved,
+            flops,
+        )
+    yield Case(
+        f"router in two tokens={tokens} experts={experts}",
+        lambda: routing.route(F.linear(x(), weight(), bias()), CHOICES),
+        moved,
+        flops,
+    )
+    logits = _lazy(tokens, experts)
+    for one_program in (16, 64) if 16 < tokens <= 64 else ():
+        yield Case(
+            f"route tokens={tokens} experts={experts} one_program={one_program}",
+            partial(lambda size: fused_routing.route(logits(), CHOICES, size), one_program),
+            BF16 * tokens * experts,
+            0,
+        )
 
 
 def _lazy(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Callable[[], Tensor]:

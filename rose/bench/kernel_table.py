@@ -25,6 +25,7 @@ _SHORT_GAP = 2e-6
 _OPS = (
     ("attention", re.compile(r"attention|flash", re.IGNORECASE)),
     ("experts", re.compile(r"experts|grouped", re.IGNORECASE)),
+    ("router", re.compile(r"_router_")),
     ("dense", re.compile(r"linear|gemm|gemv|nvjet|cutlass|splitk", re.IGNORECASE)),
 )
 _SECOND_HALF = re.compile(r"splitk.*reduce|reduce.*splitk", re.IGNORECASE)

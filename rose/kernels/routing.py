@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from rose.kernels import reference
@@ -44,6 +45,27 @@ def route(logits: Tensor, k: int) -> Routing:
         return Routing(*fused.route(logits, k))
     weights, experts = reference.top_experts(logits, k)
     return Routing(weights, *reference.sort_by_expert(experts, logits.shape[1]))
+
+
+def route_linear(x: Tensor, weight: Tensor, bias: Tensor, k: int, arrivals: Tensor) -> Routing:
+    """Choose k experts a token by the logits x W^T + bias: the product and `route` as one op.
+
+    Args:
+        x: [tokens, width].
+        weight: x's dtype [experts, width].
+        bias: x's dtype [experts].
+        k: experts a token, at most `experts`.
+        arrivals: int32 [1], zero before and after; no two calls at a time may be given the same.
+
+    Returns:
+        The choice by logits in x's dtype, rounded once.
+    """
+    if use_triton("routing", x):
+        from rose.kernels.fused import router
+
+        if x.shape[0] <= router.FEW:
+            return Routing(*router.route_few(x, weight, bias, k, arrivals))
+    return route(F.linear(x, weight, bias), k)
 
 
 def combine(rows: Tensor, routing: Routing, residual: Tensor | None = None) -> Tensor:

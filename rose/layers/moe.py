@@ -1,10 +1,9 @@
 """Mixture of experts."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rose.kernels.routing import combine, route
+from rose.kernels.routing import Routing, combine, route_linear
 from rose.quant.scheme import QuantScheme
 
 
@@ -14,20 +13,33 @@ class Router(nn.Module):
     Attributes:
         weight: dtype [num_experts, hidden_size].
         bias: dtype [num_experts].
+        arrivals: int32 [1], zero whenever no kernel runs: see `route_linear`. A layer has its own,
+            as engines of one process may run at the same time.
     """
 
+    arrivals: Tensor
+
     def __init__(
-        self, hidden_size: int, num_experts: int, *, dtype: torch.dtype, device: torch.device
+        self,
+        hidden_size: int,
+        num_experts: int,
+        *,
+        experts_per_token: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         super().__init__()
+        self.experts_per_token = experts_per_token
         weight = torch.empty(num_experts, hidden_size, dtype=dtype, device=device)
         bias = torch.empty(num_experts, dtype=dtype, device=device)
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = nn.Parameter(bias, requires_grad=False)
+        arrivals = torch.zeros(1, dtype=torch.int32, device=device)
+        self.register_buffer("arrivals", arrivals, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map x [tokens, hidden_size] to logits [tokens, num_experts] in x's dtype."""
-        return F.linear(x, self.weight, self.bias)
+    def forward(self, x: Tensor) -> Routing:
+        """Choose experts for x [tokens, hidden_size]."""
+        return route_linear(x, self.weight, self.bias, self.experts_per_token, self.arrivals)
 
 
 class MoE(nn.Module):
@@ -54,9 +66,14 @@ class MoE(nn.Module):
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.experts_per_token = experts_per_token
         self.swiglu_limit = swiglu_limit
-        self.router = Router(hidden_size, num_experts, dtype=dtype, device=device)
+        self.router = Router(
+            hidden_size,
+            num_experts,
+            experts_per_token=experts_per_token,
+            dtype=dtype,
+            device=device,
+        )
         self.gate_up = scheme.create_weights(
             (num_experts, 2), intermediate_size, hidden_size, dtype=dtype, device=device
         )
@@ -70,7 +87,7 @@ class MoE(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map x [tokens, hidden_size] to the same shape and dtype, and add `residual` to it."""
-        routing = route(self.router(x), self.experts_per_token)
+        routing = self.router(x)
         rows = self.gate_up.expert_mlp(
             self.down, x, routing, self.gate_up_bias, self.down_bias, self.swiglu_limit
         )

@@ -197,6 +197,11 @@ def test_without_a_product_for_the_router(tmp_path):
     assert (calls["qkv"], calls["head"]) == (LAYERS * STEPS, STEPS)
 
 
+def test_a_fused_router_is_known_by_its_name(tmp_path):
+    calls = calls_by_op(gpu_trace(tmp_path, router=False, extra=["_router_kernel"]))
+    assert (calls["router"], calls["qkv"]) == (1, LAYERS * STEPS)
+
+
 def test_products_in_no_known_order_stay_together(tmp_path):
     calls = calls_by_op(gpu_trace(tmp_path, extra=["nvjet_same"]))
     assert calls["dense"] == 4 * LAYERS * STEPS + STEPS + 1

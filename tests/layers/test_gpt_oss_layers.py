@@ -35,7 +35,7 @@ def dense_mixture(layer, x):
     """Every expert on every token in float64, weighted by zero where it was not chosen."""
     wide = x.double()
     logits = wide @ layer.router.weight.double().t() + layer.router.bias.double()
-    best = logits.topk(layer.experts_per_token).indices
+    best = logits.topk(layer.router.experts_per_token).indices
     weights = torch.zeros_like(logits)
     weights.scatter_(1, best, logits.gather(1, best).softmax(-1))
     total = torch.zeros_like(wide)

@@ -1,13 +1,13 @@
 """Each token's best experts, and the order of rows that groups them by expert.
 
-A tile of tokens x experts is on the chip at once: k rounds of maximum choose the experts, a
-running count down each column gives the order among the rows of one expert. One program does it
-for few tokens. For more, a first kernel counts each block's rows an expert, and the blocks of the
-second add up the counts of the blocks before them. That they choose again costs less than
-another pass through memory.
+A tile of tokens x experts is on the chip at once: k rounds of maximum choose the experts, and a
+word an expert with a bit for each token that chose it gives the order among the rows of one
+expert. One program does it for few tokens. For more, a first kernel leaves each pair's expert and
+rank within its block, and each block's rows an expert; a second adds up the rows of the blocks
+before its own.
 
-Bound by latency: at one token a launch and about 2 us; at 64 about 5 us; at 8192 about 10 us for
-the two launches, against 2 MB of logits (0.5 us at 4.2 TB/s).
+Bound by latency. Predicted for 128 experts: 3 us at one token; at 64 about 5 us; at 256 about
+6 us for the two launches; at 8192 about 9 us, against 2 MB of logits (0.5 us at 4.2 TB/s).
 """
 
 import torch
@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rose.kernels.fused import dependent
 from rose.kernels.fused.interpret import round_to
 from rose.kernels.quantize import ceil_div
 
@@ -26,6 +27,9 @@ TILE = 8192
 
 _TAKEN = tl.constexpr(-(2**31))
 """Below the key of every logit."""
+
+_RANK_BITS = tl.constexpr(16)
+"""A pair's rank within its block lies below its expert."""
 
 
 @triton.jit
@@ -49,39 +53,193 @@ def _logit(key: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def _ones(bits: tl.tensor) -> tl.tensor:
+    """How many bits of a uint32 or uint64 are set, int32; the interpreter has no `popc`."""
+    if bits.dtype == tl.uint64:
+        return _ones(bits.to(tl.uint32)) + _ones((bits >> 32).to(tl.uint32))
+    pairs = bits - ((bits >> 1) & 0x55555555)
+    fours = (pairs & 0x33333333) + ((pairs >> 2) & 0x33333333)
+    bytes_ = (fours + (fours >> 4)) & 0x0F0F0F0F
+    return ((bytes_ * 0x01010101) >> 24).to(tl.int32)
+
+
+@triton.jit
+def _store_weights(
+    weights: tl.tensor,
+    best: tl.tensor,
+    token: tl.tensor,
+    tokens: tl.tensor,
+    k: tl.constexpr,
+    padded_k: tl.constexpr,
+) -> None:
+    """The softmax of the best logits of each token, int32 [block, 1]."""
+    choice = tl.arange(0, padded_k)[None, :]
+    score = tl.where(choice < k, _logit(best), -float("inf"))
+    power = tl.exp(score - tl.max(score, axis=1)[:, None])
+    weight = round_to(power / tl.sum(power, axis=1)[:, None], weights.dtype.element_ty)
+    at = weights + token.to(tl.int64) * k + choice
+    tl.store(at, weight, mask=(token < tokens) & (choice < k))
+
+
+@triton.jit
 def _choose(
     logits: tl.tensor,
+    weights: tl.tensor,
+    first: tl.tensor,
     tokens: tl.tensor,
     experts: tl.constexpr,
     k: tl.constexpr,
     block: tl.constexpr,
     padded: tl.constexpr,
     padded_k: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor]:
-    """The best keys of each of this program's tokens, and which experts it chose.
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Choose for a block of tokens from `first` on, and store their weights.
+
+    A pair is a token and one of its choices; there are block * padded_k.
 
     Returns:
-        int32 keys [block, padded_k], the best first, _TAKEN beyond k; int32 [block, padded], 1
-        where an expert is chosen by a token of the batch.
+        int32 [pairs], the expert of each, 0 where it is none; int32 [pairs], how many tokens of
+        the block chose the same expert before it; int32 [padded], how many chose each expert.
     """
-    token = tl.program_id(0) * block + tl.arange(0, block)[:, None]
+    local = tl.arange(0, block)[:, None]
+    token = first + local
     expert = tl.arange(0, padded)[None, :]
     inside = (token < tokens) & (expert < experts)
-    at = token.to(tl.int64) * experts + expert
-    key = _keys(tl.load(logits + at, mask=inside, other=0.0).to(tl.float32), expert)
-    key = tl.where(expert < experts, key, _TAKEN)
+    at = logits + token.to(tl.int64) * experts + expert
+    # From L2, which is where other programs of the same launch may have written.
+    logit = tl.load(at, mask=inside, other=0.0, cache_modifier=".cg").to(tl.float32)
+    key = tl.where(expert < experts, _keys(logit, expert), _TAKEN)
     choice = tl.arange(0, padded_k)[None, :]
     best = tl.full((block, padded_k), _TAKEN, dtype=tl.int32)
     for rank in tl.static_range(k):
         highest = tl.max(key, axis=1)[:, None]
         best = tl.where(choice == rank, highest, best)
         key = tl.where(key == highest, _TAKEN, key)
-    return best, (inside & (key == _TAKEN)).to(tl.int32)
+    _store_weights(weights, best, token, tokens, k, padded_k)
+
+    # A bit a token: adding up columns is all that crosses warps, and no scan of the tile is needed.
+    word: tl.constexpr = tl.uint64 if block > 32 else tl.uint32
+    bit = tl.full((block, 1), 1, dtype=word) << local.to(word)
+    chose = tl.sum(tl.where(inside & (key == _TAKEN), bit, 0), axis=0)
+    chosen = (token < tokens) & (choice < k)
+    owner = tl.reshape(tl.where(chosen, 0xFFFF - (best & 0xFFFF), 0), (block * padded_k,))
+    earlier = (tl.arange(0, block * padded_k) // padded_k).to(word)
+    earlier = (tl.full((block * padded_k,), 1, dtype=word) << earlier) - 1
+    return owner, _ones(tl.gather(chose, owner, axis=0) & earlier), _ones(chose)
+
+
+@triton.jit
+def _place(
+    owner: tl.tensor,
+    rank: tl.tensor,
+    total: tl.tensor,
+    before: tl.tensor,
+    row_of: tl.tensor,
+    token_of_row: tl.tensor,
+    tokens_per_expert: tl.tensor,
+    first_row: tl.tensor,
+    first: tl.tensor,
+    tokens: tl.tensor,
+    experts: tl.constexpr,
+    k: tl.constexpr,
+    block: tl.constexpr,
+    padded: tl.constexpr,
+    padded_k: tl.constexpr,
+) -> None:
+    """Store the rows of a block's pairs; the first block's program stores the experts' as well.
+
+    `owner` and `rank` are `_choose`'s; of each expert's rows, int32 `total` [padded], `before`
+    [padded] belong to the blocks before.
+    """
+    after = tl.cumsum(total, axis=0)
+    row = tl.gather(after - total + before, owner, axis=0) + rank
+    pair = tl.arange(0, block * padded_k)
+    token, choice = first + pair // padded_k, pair % padded_k
+    inside = (token < tokens) & (choice < k)
+    tl.store(row_of + token.to(tl.int64) * k + choice, row, mask=inside)
+    tl.store(token_of_row + row, token, mask=inside)
+    if first == 0:
+        expert = tl.arange(0, padded)
+        tl.store(tokens_per_expert + expert, total, mask=expert < experts)
+        tl.store(first_row, 0)
+        tl.store(first_row + 1 + expert, after, mask=expert < experts)
+
+
+@triton.jit
+def route_block(
+    logits: tl.tensor,
+    weights: tl.tensor,
+    row_of: tl.tensor,
+    token_of_row: tl.tensor,
+    tokens_per_expert: tl.tensor,
+    first_row: tl.tensor,
+    tokens: tl.tensor,
+    experts: tl.constexpr,
+    k: tl.constexpr,
+    block: tl.constexpr,
+    padded: tl.constexpr,
+    padded_k: tl.constexpr,
+) -> None:
+    """Route all tokens, at most `block`, in this program."""
+    owner, rank, total = _choose(logits, weights, 0, tokens, experts, k, block, padded, padded_k)
+    before = tl.zeros_like(total)
+    _place(
+        owner,
+        rank,
+        total,
+        before,
+        row_of,
+        token_of_row,
+        tokens_per_expert,
+        first_row,
+        0,
+        tokens,
+        experts,
+        k,
+        block,
+        padded,
+        padded_k,
+    )
 
 
 @triton.jit(do_not_specialize=["tokens"])
-def _route_count_kernel(
+def _route_kernel(
     logits: tl.tensor,
+    weights: tl.tensor,
+    row_of: tl.tensor,
+    token_of_row: tl.tensor,
+    tokens_per_expert: tl.tensor,
+    first_row: tl.tensor,
+    tokens: tl.tensor,
+    experts: tl.constexpr,
+    k: tl.constexpr,
+    block: tl.constexpr,
+    padded: tl.constexpr,
+    padded_k: tl.constexpr,
+) -> None:
+    """All of few tokens, by one program."""
+    dependent.start()
+    route_block(
+        logits,
+        weights,
+        row_of,
+        token_of_row,
+        tokens_per_expert,
+        first_row,
+        tokens,
+        experts,
+        k,
+        block,
+        padded,
+        padded_k,
+    )
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _route_rank_kernel(
+    logits: tl.tensor,
+    weights: tl.tensor,
+    ranks: tl.tensor,
     counts: tl.tensor,
     tokens: tl.tensor,
     experts: tl.constexpr,
@@ -90,11 +248,21 @@ def _route_count_kernel(
     padded: tl.constexpr,
     padded_k: tl.constexpr,
 ) -> None:
-    """Rows an expert of each block: int32 counts [blocks, experts]."""
-    _, chosen = _choose(logits, tokens, experts, k, block, padded, padded_k)
+    """A block's choice: weights, and what places its pairs among those of other blocks.
+
+    Writes int32 ranks [tokens, k], expert and rank within the block; counts [blocks, experts].
+    """
+    dependent.start()
+    first = tl.program_id(0) * block
+    owner, rank, count = _choose(
+        logits, weights, first, tokens, experts, k, block, padded, padded_k
+    )
+    pair = tl.arange(0, block * padded_k)
+    token, choice = first + pair // padded_k, pair % padded_k
+    at = ranks + token.to(tl.int64) * k + choice
+    tl.store(at, (owner << _RANK_BITS) | rank, mask=(token < tokens) & (choice < k))
     expert = tl.arange(0, padded)
-    at = counts + tl.program_id(0) * experts + expert
-    tl.store(at, tl.sum(chosen, axis=0), mask=expert < experts)
+    tl.store(counts + tl.program_id(0) * experts + expert, count, mask=expert < experts)
 
 
 @triton.jit
@@ -102,24 +270,23 @@ def _add_counts(
     counts: tl.tensor, blocks: tl.tensor, experts: tl.constexpr, padded: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
     """Rows an expert of all blocks, and of those before this program's: int32 [padded] each."""
+    step: tl.constexpr = 4096 // padded
     expert = tl.arange(0, padded)[None, :]
-    total = tl.zeros((padded,), dtype=tl.int32)
-    before = tl.zeros((padded,), dtype=tl.int32)
-    step: tl.constexpr = 32
+    total = tl.zeros((step, padded), dtype=tl.int32)
+    before = tl.zeros((step, padded), dtype=tl.int32)
     for start in range(0, blocks, step):
         block = start + tl.arange(0, step)[:, None]
         inside = (block < blocks) & (expert < experts)
         rows = tl.load(counts + block * experts + expert, mask=inside, other=0)
-        total += tl.sum(rows, axis=0)
-        before += tl.sum(tl.where(block < tl.program_id(0), rows, 0), axis=0)
-    return total, before
+        total += rows
+        before += tl.where(block < tl.program_id(0), rows, 0)
+    return tl.sum(total, axis=0), tl.sum(before, axis=0)
 
 
 @triton.jit(do_not_specialize=["tokens", "blocks"])
 def _route_place_kernel(
-    logits: tl.tensor,
+    ranks: tl.tensor,
     counts: tl.tensor,
-    weights: tl.tensor,
     row_of: tl.tensor,
     token_of_row: tl.tensor,
     tokens_per_expert: tl.tensor,
@@ -132,75 +299,94 @@ def _route_place_kernel(
     padded: tl.constexpr,
     padded_k: tl.constexpr,
 ) -> None:
-    """Weights and rows of a block of tokens; `counts` is None where there is one block."""
-    best, chosen = _choose(logits, tokens, experts, k, block, padded, padded_k)
-    token = tl.program_id(0) * block + tl.arange(0, block)[:, None]
-    choice = tl.arange(0, padded_k)[None, :]
+    """The rows of a block of tokens, from what `_route_rank_kernel` wrote."""
+    dependent.start()
+    first = tl.program_id(0) * block
+    pair = tl.arange(0, block * padded_k)
+    token, choice = first + pair // padded_k, pair % padded_k
     inside = (token < tokens) & (choice < k)
-    pair = token * k + choice
-
-    score = tl.where(choice < k, _logit(best), -float("inf"))
-    power = tl.exp(score - tl.max(score, axis=1)[:, None])
-    weight = power / tl.sum(power, axis=1)[:, None]
-    tl.store(weights + pair, round_to(weight, weights.dtype.element_ty), mask=inside)
-
-    if counts is None:
-        total = tl.sum(chosen, axis=0)
-        before = tl.zeros_like(total)
-    else:
-        total, before = _add_counts(counts, blocks, experts, padded)
-    after = tl.cumsum(total, axis=0)
-    rows = (after - total + before)[None, :] + tl.cumsum(chosen, axis=0) - chosen
-    row = tl.gather(rows, tl.where(inside, 0xFFFF - (best & 0xFFFF), 0), axis=1)
-    tl.store(row_of + pair, row, mask=inside)
-    tl.store(token_of_row + row, tl.broadcast_to(token, row.shape), mask=inside)
-
-    if tl.program_id(0) == 0:
-        expert = tl.arange(0, padded)
-        tl.store(tokens_per_expert + expert, total, mask=expert < experts)
-        tl.store(first_row, 0)
-        tl.store(first_row + 1 + expert, after, mask=expert < experts)
+    ranked = tl.load(ranks + token.to(tl.int64) * k + choice, mask=inside, other=0)
+    total, before = _add_counts(counts, blocks, experts, padded)
+    _place(
+        ranked >> _RANK_BITS,
+        ranked & 0xFFFF,
+        total,
+        before,
+        row_of,
+        token_of_row,
+        tokens_per_expert,
+        first_row,
+        first,
+        tokens,
+        experts,
+        k,
+        block,
+        padded,
+        padded_k,
+    )
 
 
-def block_tokens(tokens: int, padded: int) -> int:
+def block_tokens(tokens: int, padded: int, one_program: int = ONE_PROGRAM) -> int:
     """Tokens of one block: few sizes, so that few kernels are compiled.
 
     Args:
         tokens: of the batch.
         padded: experts, rounded up to a power of two.
+        one_program: up to so many tokens are one block, if a tile holds them.
     """
-    if tokens <= 8:
-        return 8
-    # Small blocks use more of the chip, but each reads the counts of all.
-    block = 32 if ONE_PROGRAM < tokens <= 4096 else ONE_PROGRAM
+    if tokens <= one_program:
+        block = 8 if tokens <= 8 else 32 if tokens <= 32 else max(64, one_program)
+    else:
+        # Small blocks use more of the chip, but each reads the counts of all.
+        block = 16 if tokens <= 1024 else 64
     return min(block, TILE // padded)
 
 
-def route(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def warps_for(block: int, padded: int) -> int:
+    """Warps of a program that holds a block's logits: 16 a thread."""
+    return min(max(block * padded // 512, 4), 16)
+
+
+def empty_routing(
+    tokens: int, experts: int, k: int, like: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Memory for the fields of `routing.Routing`, in their order; weights as `like`."""
+
+    def fresh(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.int32, device=like.device)
+
+    weights = torch.empty((tokens, k), dtype=like.dtype, device=like.device)
+    return weights, fresh(tokens, k), fresh(tokens * k), fresh(experts), fresh(experts + 1)
+
+
+def route(
+    logits: Tensor, k: int, one_program: int = ONE_PROGRAM
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The fields of `routing.Routing`, in their order.
 
     Args:
         logits: bfloat16 [tokens, experts], at most 256 experts. NaN counts as the highest logit.
         k: experts a token, at most `experts`.
+        one_program: see `block_tokens`.
     """
     tokens, experts = logits.shape
     padded = triton.next_power_of_2(experts)
-    block = block_tokens(tokens, padded)
-    blocks = max(ceil_div(tokens, block), 1)
-    warps = min(max(block * padded // 512, 4), 16)
-    logits = logits.contiguous()
-
-    def fresh(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=torch.int32, device=logits.device)
-
+    block = block_tokens(tokens, padded, one_program)
+    blocks = ceil_div(tokens, block)
+    warps = warps_for(block, padded)
     shape = (experts, k, block, padded, triton.next_power_of_2(k))
-    counts = None
-    if blocks > 1:
-        counts = fresh(blocks, experts)
-        _route_count_kernel[(blocks,)](logits, counts, tokens, *shape, num_warps=warps)
-    weights = torch.empty((tokens, k), dtype=logits.dtype, device=logits.device)
-    outputs = (weights, fresh(tokens, k), fresh(tokens * k), fresh(experts), fresh(experts + 1))
+    logits = logits.contiguous()
+    outputs = empty_routing(tokens, experts, k, logits)
+    if blocks <= 1:
+        _route_kernel[(1,)](logits, *outputs, tokens, *shape, num_warps=warps, **dependent.LAUNCH)
+        return outputs
+    weights, *rows = outputs
+    ranks = torch.empty((tokens, k), dtype=torch.int32, device=logits.device)
+    counts = torch.empty((blocks, experts), dtype=torch.int32, device=logits.device)
+    _route_rank_kernel[(blocks,)](
+        logits, weights, ranks, counts, tokens, *shape, num_warps=warps, **dependent.LAUNCH
+    )
     _route_place_kernel[(blocks,)](
-        logits, counts, *outputs, tokens, blocks, *shape, num_warps=warps
+        ranks, counts, *rows, tokens, blocks, *shape, num_warps=8, **dependent.LAUNCH
     )
     return outputs

@@ -7,7 +7,7 @@ from rose.kernels.dispatch import Implementation, force
 from rose.kernels.norm import add_rms_norm, add_rms_norm_quantize, rms_norm
 from rose.kernels.paged_kv import LayerKV
 from rose.kernels.rope_kv import rope_write_kv
-from rose.kernels.routing import combine, route
+from rose.kernels.routing import combine, route, route_linear
 from rose.kernels.swiglu import swiglu
 
 HIDDEN = INTERMEDIATE = 2880
@@ -15,6 +15,7 @@ HEADS, KV_HEADS, HEAD_DIM = 64, 8, 64
 EXPERTS = (32, 128)
 CHOICES = 4
 TOKENS = (1, 64, 256, 8192)
+FEW_TOKENS = (1, 8, 16)
 
 
 def _empty(*shape: int) -> torch.Tensor:
@@ -45,6 +46,13 @@ def _experts(tokens: int) -> None:
     swiglu(_empty(tokens * CHOICES, 2 * INTERMEDIATE), 7.0)
 
 
+def _router(tokens: int) -> None:
+    arrivals = torch.zeros(1, dtype=torch.int32)
+    for experts in EXPERTS:
+        weight = _empty(experts, HIDDEN)
+        route_linear(_empty(tokens, HIDDEN), weight, _empty(experts), CHOICES, arrivals)
+
+
 def launches() -> None:
     """Call each wrapper as an engine would."""
     with force(Implementation.TRITON):
@@ -52,3 +60,5 @@ def launches() -> None:
             _norms(tokens)
             _attention(tokens)
             _experts(tokens)
+        for tokens in FEW_TOKENS:
+            _router(tokens)

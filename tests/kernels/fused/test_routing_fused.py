@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rose.kernels.fused import router, routing
 from rose.kernels.reference import COMBINE_TOLERANCE
-from rose.kernels.routing import Routing, combine, route
+from rose.kernels.routing import Routing, combine, route, route_linear
 from tests.kernels.fused.fused_checks import assert_near, fused, random, same_bytes
 
 ROWS = ("row_of", "token_of_row", "tokens_per_expert", "first_row")
@@ -109,6 +110,94 @@ def test_any_shape_and_any_ties(data):
     found = fused_route(logits.to(device), k)
     assert_consistent(found)
     assert_same_rows(found, route(logits, k))
+
+
+@pytest.mark.parametrize("one_program", [16, 64])
+@pytest.mark.parametrize("tokens", [16, 17, 33, 64])
+def test_one_program_or_two_launches_route_alike(tokens, one_program, device):
+    logits = random(tokens, 32, device=device)
+    found = fused(lambda: routing.route(logits, 4, one_program))
+    assert_same_rows(Routing(*found), route(logits.cpu(), 4))
+
+
+ROUTER_SHAPES = [
+    (0, 8, 64, 2),
+    (1, 32, 2880, 4),
+    (2, 6, 160, 2),
+    (3, 32, 100, 4),
+    (8, 12, 2880, 4),
+    (9, 33, 2056, 3),
+    (16, 9, 5000, 8),
+]
+if torch.cuda.is_available():
+    ROUTER_SHAPES += [(tokens, 128, 2880, 4) for tokens in (2, 5, 8, 16)]
+    ROUTER_SHAPES += [(16, 256, 2880, 8)]
+
+
+def router_inputs(tokens, experts, width, device):
+    arrivals = torch.zeros(1, dtype=torch.int32, device=device)
+    weight = random(experts, width, device=device, seed=1, scale=width**-0.5)
+    return random(tokens, width, device=device), weight, random(experts, device=device), arrivals
+
+
+def fused_router(x, weight, bias, k, arrivals) -> Routing:
+    found = Routing(*fused(lambda: fields(route_linear(x, weight, bias, k, arrivals))))
+    assert arrivals.item() == 0
+    return found
+
+
+@pytest.mark.parametrize(("tokens", "experts", "width", "k"), ROUTER_SHAPES)
+def test_the_router_chooses_by_sums_rounded_once(tokens, experts, width, k, device):
+    # Sums of small integers are exact in any order, so one rounding tells all; many are equal.
+    *parts, arrivals = router_inputs(tokens, experts, width, device)
+    x, weight, bias = (part.mul(2.0).round().clamp(-3, 3) for part in parts)
+    weight[:, ::2] = x[:1, ::2] if tokens else 0
+    found = fused_router(x, weight, bias, k, arrivals)
+    logits = torch.addmm(bias.double(), x.double(), weight.double().t()).bfloat16()
+    assert_same_rows(found, route(logits.cpu(), k))
+    best = logits.double().sort(dim=-1, descending=True, stable=True).values[:, :k]
+    assert_near(found.weights, best.softmax(-1), COMBINE_TOLERANCE)
+
+
+@pytest.mark.parametrize(("tokens", "experts", "width", "k"), ROUTER_SHAPES)
+def test_the_router_weighs_as_exact_sums_do(tokens, experts, width, k, device):
+    x, weight, bias, arrivals = router_inputs(tokens, experts, width, device)
+    found = fused_router(x, weight, bias, k, arrivals)
+    assert_consistent(found)
+    logits = torch.addmm(bias.double(), x.double(), weight.double().t())
+    best = logits.sort(dim=-1, descending=True).values[:, :k].softmax(-1)
+    # Half a bit of bfloat16 at logits of up to 8.
+    assert (found.weights.double() - best).abs().le(2**-5).all()
+
+
+def test_a_token_is_routed_alike_alone_and_in_company(device):
+    x, weight, bias, arrivals = router_inputs(router.FEW, 16, 2880, device)
+    together = fused_router(x, weight, bias, 4, arrivals)
+    for token in (0, 6, 15):
+        alone = fused_router(x[token : token + 1], weight, bias, 4, arrivals)
+        assert same_bytes(alone.weights[0], together.weights[token])
+        owners = torch.searchsorted(together.first_row, together.row_of[token], right=True) - 1
+        assert owners.sort().values.tolist() == alone.tokens_per_expert.nonzero().flatten().tolist()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("tokens", [1, 7, 16])
+def test_a_graph_replays_the_router(tokens, device):
+    """The last to arrive sees what all wrote, whoever it is, and leaves the counter at zero."""
+    x, weight, bias, arrivals = router_inputs(tokens, 128, 2880, device)
+    wanted = fields(fused_router(x, weight, bias, 4, arrivals))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = [fields(route_linear(x, weight, bias, 4, arrivals)) for _ in range(20)]
+    for _ in range(50):
+        for each in found:
+            for field in each:
+                field.zero_()
+        graph.replay()
+        route_linear(x, weight, bias, 4, arrivals)  # between replays, on the same stream
+        for each in found:
+            assert all(same_bytes(*pair) for pair in zip(each, wanted, strict=True))
+    assert arrivals.item() == 0
 
 
 COMBINE_SHAPES = [(0, 4, 64), (1, 1, 1), (1, 4, 2880), (5, 3, 1025), (3, 8, 96)]

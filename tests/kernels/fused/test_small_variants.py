@@ -23,6 +23,8 @@ with compile_only() as launches, force(Implementation.TRITON):
     for tokens in (1, 7, 8, 16, 48, 65, 1000, 4097, 5000):
         small._norms(tokens)
         small._experts(tokens)
+        if tokens <= 16:
+            small._router(tokens)
         for shift in (0, 1):
             rotate(tokens, shift)
 variants = {}
@@ -39,7 +41,10 @@ def test_sizes_and_places_of_a_batch_need_few_variants():
         "_rope_write_kv_kernel": 1,
         "_combine_kernel": 2,  # without and with the residual
         "_swiglu_kernel": 1,
-        # Of 32 and of 128 experts: blocks of 8, 32 and 64 tokens, those of 64 alone or in company.
-        "_route_count_kernel": 4,
-        "_route_place_kernel": 8,
+        # Of 32 and of 128 experts: all of up to 8, 32 and 64 tokens; blocks of 16 and 64.
+        "_route_kernel": 6,
+        "_route_rank_kernel": 4,
+        "_route_place_kernel": 4,
+        # Rows of one and of four tokens a program; 8 and 16 to route.
+        "_router_kernel": 6,
     }
