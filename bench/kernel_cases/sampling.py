@@ -20,7 +20,8 @@ def cases() -> Iterator[Case]:
         yield Case(f"sampling greedy rows={rows}", _greedy(inputs), row_bytes, 0)
         yield Case(f"sampling draw rows={rows}", _draw(inputs), row_bytes, 0)
         yield Case(f"sampling logprobs rows={rows}", _logprobs(inputs), row_bytes, 0)
-        yield Case(f"sampling top-k top-p rows={rows}", _filter(inputs), 2 * row_bytes, 0)
+        yield Case(f"sampling top-k top-p rows={rows}", _filter(inputs, 50), 2 * row_bytes, 0)
+        yield Case(f"sampling top-p rows={rows}", _filter(inputs, 0), 2 * row_bytes, 0)
 
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -51,10 +52,10 @@ def _logprobs(inputs: Callable[[], Inputs]) -> Callable[[], object]:
     return lambda: sampling.token_logprobs(inputs()[0], inputs()[2], 0)
 
 
-def _filter(inputs: Callable[[], Inputs]) -> Callable[[], object]:
+def _filter(inputs: Callable[[], Inputs], k: int) -> Callable[[], object]:
     @cache
     def limits() -> tuple[Tensor, Tensor]:
         real = inputs()[3]
-        return torch.full_like(inputs()[2], 50), real * 0.95
+        return torch.full_like(inputs()[2], k), real * 0.95
 
     return lambda: sampling.keep_top_k_top_p(inputs()[0], *limits())

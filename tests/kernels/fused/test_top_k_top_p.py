@@ -13,12 +13,26 @@ GPU = torch.cuda.is_available()
 FILTERS = [(k, p) for k in (0, 1, 7, 149, 300) for p in (1.0, 0.9, 0.3, 1e-9) if (k, p) != (0, 1.0)]
 
 
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
-    """So that a row of a few hundred has several."""
+@pytest.fixture(autouse=True, params=[48, 1024])
+def small_parts(monkeypatch, request):
+    """So that a row of a few hundred has several, and more candidates than are copied, or fewer."""
     if not GPU:
-        monkeypatch.setattr(fused, "_TILE", 64)
-        monkeypatch.setattr(fused, "_WIDE", 128)
+        monkeypatch.setattr(fused, "_PART", 64)
+        monkeypatch.setattr(fused, "_LANES", 32)
+        monkeypatch.setattr(fused, "_TILE", 32)
+        monkeypatch.setattr(fused, "_LIST", request.param)
+
+
+def poison(monkeypatch):
+    """What is allocated from now on holds the worst values."""
+    like, empty = torch.empty_like, torch.empty
+
+    def filled(*shape, **options):
+        made = empty(*shape, **options)
+        return made.fill_(math.nan if made.is_floating_point() else 0x7F7F7F7F)
+
+    monkeypatch.setattr(torch, "empty_like", lambda x: like(x).fill_(math.nan))
+    monkeypatch.setattr(torch, "empty", filled)
 
 
 def limits(filters, device):
@@ -95,6 +109,32 @@ def test_rounding_never_keeps_more_than_top_k(device):
     assert found.isfinite().sum(dim=1).tolist() == [k for k, _ in filters]
 
 
+@pytest.mark.parametrize("shift", [0.0, -700.0, 3e9])
+def test_the_best_logit_may_be_anywhere(shift, device):
+    filters = [(0, 0.9), (9, 1.0), (120, 0.99), (0, 0.2)]
+    logits = random(len(filters), 150, device, seed=8) * max(1.0, abs(shift) / 1e3) + shift
+    found = keep(logits, *limits(filters, device))
+    for row, (k, p) in enumerate(filters):
+        kept_prefix(found[row].tolist(), logits[row].tolist(), k, p)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 0.1])
+def test_rows_almost_flat(spread, device):
+    filters = [(0, 0.9), (9, 1.0), (120, 0.99), (0, 0.2)]
+    logits = random(len(filters), 150, device, seed=9, spread=spread)
+    found = keep(logits, *limits(filters, device))
+    for row, (k, p) in enumerate(filters):
+        kept_prefix(found[row].tolist(), logits[row].tolist(), k, p)
+
+
+def test_a_row_without_a_filter_is_copied(device):
+    logits = random(3, 150, device, seed=10)
+    logits[1, 7] = -math.inf
+    found = keep(logits, *limits([(3, 1.0), (0, 1.0), (0, 0.5)], device))
+    assert torch.equal(found[1], logits[1])
+    assert found[0].isfinite().sum() == 3
+
+
 def test_both_zeros_are_equal(device):
     logits = torch.tensor([[-0.0, 0.0, -0.0, 0.0, -1.0]], device=device)
     assert keep(logits, *limits([(2, 1.0)], device)).isfinite().tolist() == [
@@ -124,8 +164,7 @@ def test_rows_that_are_no_distribution_come_back(device):
 def test_a_row_does_not_depend_on_its_batch_nor_on_old_memory(device, monkeypatch):
     logits, limit = random(3, 150, device, seed=3), limits([(9, 0.7), (0, 0.8), (4, 1.0)], device)
     together = keep(logits, *limit)
-    real = torch.empty_like
-    monkeypatch.setattr(torch, "empty_like", lambda x: real(x).fill_(math.nan))
+    poison(monkeypatch)
     for row in range(3):
         one = slice(row, row + 1)
         alone = keep(logits[one], limit[0][one].clone(), limit[1][one].clone())
