@@ -95,7 +95,6 @@ def _router_kernel(
     expert = tl.program_id(0)
     token = tl.program_id(1) * rows + tl.arange(0, rows)
     row = weight + expert * width
-    row = weight + expert * width
     logit = _logits(x, row, bias + expert, token[:, None, None], tokens, width, parts, chunk)
     rounded = round_to(logit, logits.dtype.element_ty)
     tl.store(logits + token * experts + expert, rounded, mask=token < tokens)
