@@ -1,4 +1,7 @@
-"""Dense bfloat16 products of few rows at the shapes of gpt-oss: the kernel beside cuBLAS."""
+"""Dense bfloat16 products of few rows at the shapes of gpt-oss: the kernel beside cuBLAS.
+
+QKV also with the rotation and the write to the cache, in one kernel beside two.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -8,12 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.kernel_cases.case import Case
-from rose.kernels.fused import linear_bf16
+from rose.kernels.fused import linear_bf16, qkv_bf16, rope_kv
+from rose.kernels.paged_kv import LayerKV
 
 SHAPES = {"qkv": (5120, 2880), "output": (2880, 4096)}
 """Output and input widths."""
 TOKENS = (1, 4, 8, 16, 32, 64)
 BF16 = 2
+HEADS, KV_HEADS, HEAD_DIM = 64, 8, 64
 
 
 def cases() -> Iterator[Case]:
@@ -27,6 +32,9 @@ def cases() -> Iterator[Case]:
             for who, product in products.items():
                 label = f"linear bf16 {name} tokens={tokens} {who}"
                 yield Case(label, _call(product, inputs), moved, flops)
+            if name == "qkv":
+                for kernels, run in _rotated(tokens, inputs).items():
+                    yield Case(f"qkv rope cache tokens={tokens} {kernels}", run, moved, flops)
 
 
 def operands(out: int, width: int, tokens: int) -> Callable[[], tuple[Tensor, Tensor, Tensor]]:
@@ -46,3 +54,21 @@ def _call(
     inputs: Callable[[], tuple[Tensor, Tensor, Tensor]],
 ) -> Callable[[], object]:
     return lambda: product(*inputs())
+
+
+def _rotated(
+    tokens: int, inputs: Callable[[], tuple[Tensor, Tensor, Tensor]]
+) -> dict[str, Callable[[], object]]:
+    """The product, the rotation and the cache's write by one kernel and by two."""
+
+    @cache
+    def places() -> tuple[Tensor, Tensor, Tensor, LayerKV]:
+        cos = torch.randn(tokens, HEAD_DIM // 2, device="cuda")
+        shape = (8, 128, KV_HEADS, HEAD_DIM)
+        key, value = (torch.empty(shape, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+        return cos, cos, torch.randperm(1024, device="cuda")[:tokens], LayerKV(key, value)
+
+    def two() -> object:
+        return rope_kv.rope_write_kv(linear_bf16.linear(*inputs()), *places(), HEADS)
+
+    return {"one": lambda: qkv_bf16.linear_qkv(*inputs(), *places(), HEADS), "two": two}

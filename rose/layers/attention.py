@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from rose.kernels.attention import paged_attention
 from rose.kernels.paged_kv import AttentionBatch, LayerKV
-from rose.kernels.rope_kv import rope_write_kv
 from rose.layers.linear import Linear
 from rose.quant.scheme import QuantScheme
 
@@ -61,7 +60,8 @@ class Attention(nn.Module):
             [tokens, hidden_size].
         """
         slots = batch.groups[self.group].slot_mapping
-        query = rope_write_kv(self.qkv(x), cos, sin, slots, kv, self.num_heads)
+        weight, bias = self.qkv.weight, self.qkv.bias
+        query = weight.linear_qkv(x, bias, cos, sin, slots, kv, self.num_heads)
         attended = paged_attention(query, kv, batch, self.group, self.sinks, self.scale)
         out: Tensor = self.output(attended.flatten(1))
         return out

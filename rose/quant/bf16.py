@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from rose.kernels.experts import experts_bf16
 from rose.kernels.gemm import linear
+from rose.kernels.paged_kv import LayerKV
+from rose.kernels.qkv import linear_qkv
 from rose.kernels.quantize import dequantize_fp8_block, dequantize_mxfp4
 from rose.kernels.routing import Routing
 from rose.quant.checks import require_fp8, require_matrix, require_mxfp4
@@ -58,6 +60,19 @@ class Bf16Weight(QuantWeight):
     def linear(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """See QuantWeight."""
         return linear(x, self.values, bias)
+
+    def linear_qkv(
+        self,
+        x: Tensor,
+        bias: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+        slot_mapping: Tensor,
+        kv: LayerKV,
+        num_heads: int,
+    ) -> Tensor:
+        """See QuantWeight."""
+        return linear_qkv(x, self.values, bias, cos, sin, slot_mapping, kv, num_heads)
 
     def expert_mlp(
         self,

@@ -6,6 +6,8 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from rose.kernels.paged_kv import LayerKV
+from rose.kernels.rope_kv import rope_write_kv
 from rose.kernels.routing import Routing
 
 Index = tuple[int | slice, ...]
@@ -65,6 +67,23 @@ class QuantWeight(nn.Module, ABC):
     @abstractmethod
     def linear(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """Map x [tokens, in_features] to x W^T + bias in x's dtype; batch ()."""
+
+    def linear_qkv(
+        self,
+        x: Tensor,
+        bias: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+        slot_mapping: Tensor,
+        kv: LayerKV,
+        num_heads: int,
+    ) -> Tensor:
+        """`linear` to queries, keys and values, then `rope_kv.rope_write_kv`, which see.
+
+        Returns:
+            The rotated queries, x's dtype [tokens, num_heads, head_dim].
+        """
+        return rope_write_kv(self.linear(x, bias), cos, sin, slot_mapping, kv, num_heads)
 
     @abstractmethod
     def expert_mlp(

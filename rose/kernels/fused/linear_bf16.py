@@ -37,6 +37,40 @@ TILINGS = {
 """By the most rows that each is for. What stands beyond FEW_ROWS is for benches."""
 
 
+@triton.jit
+def part_sums(
+    x: tl.tensor,
+    weight: tl.tensor,
+    column: tl.tensor,
+    source: tl.tensor,
+    held: tl.tensor,
+    columns: tl.constexpr,
+    width: tl.constexpr,
+    block_m: tl.constexpr,
+    block_n: tl.constexpr,
+    parts: tl.constexpr,
+    step: tl.constexpr,
+    stages: tl.constexpr,
+) -> tl.tensor:
+    """The loop along the inner dimension: float32 [parts, block_n, block_m], to be summed.
+
+    `column` [block_n] are the weight's rows, `source` int64 [block_m] those of x, which has only
+    those that are `held`.
+    """
+    part = tl.arange(0, parts)
+    inner = part[:, None, None] * step + tl.arange(0, step)[None, None, :]
+    inside = column < columns
+    weight_at = weight + column.to(tl.int64)[None, :, None] * width + inner
+    x_at = x + source[None, :, None] * width + inner
+    total = tl.zeros((parts, block_n, block_m), tl.float32)
+    for first in tl.range(0, width, parts * step, num_stages=stages):
+        within = inner < width - first
+        tile = tl.load(weight_at + first, mask=within & inside[None, :, None], other=0.0)
+        x_tile = tl.load(x_at + first, mask=within & held[None, :, None], other=0.0)
+        total = multiply(tile, tl.trans(x_tile, (0, 2, 1)), total)
+    return total
+
+
 @triton.jit(do_not_specialize=["rows"])
 def _linear_bf16_kernel(
     x: tl.tensor,
@@ -55,27 +89,17 @@ def _linear_bf16_kernel(
     stages: tl.constexpr,
 ) -> None:
     """`block_n` columns of `block_m` rows."""
-    first_column = tl.program_id(0) * block_n
+    column = tl.program_id(0) * block_n + tl.arange(0, block_n)
     start = tl.program_id(1).to(tl.int64) * block_m
-    column = first_column + tl.arange(0, block_n)
-    inside = column < columns
     row = tl.arange(0, block_m)
     held = start + row < rows
-    part = tl.arange(0, parts)
-    inner = part[:, None, None] * step + tl.arange(0, step)[None, None, :]
-    weight_at = weight + column.to(tl.int64)[None, :, None] * width + inner
-    x_at = x + (start + row)[None, :, None] * width + inner
-
     if lines:
         prefetch_weight(weight, column, columns, width, lines)
-    wide_bias = column_bias(bias, column, columns, biased)
     dependent.start()
-    total = tl.zeros((parts, block_n, block_m), tl.float32)
-    for first in tl.range(0, width, parts * step, num_stages=stages):
-        within = inner < width - first
-        tile = tl.load(weight_at + first, mask=within & inside[None, :, None], other=0.0)
-        x_tile = tl.load(x_at + first, mask=within & held[None, :, None], other=0.0)
-        total = multiply(tile, tl.trans(x_tile, (0, 2, 1)), total)
+    wide_bias = column_bias(bias, column, columns, biased)
+    total = part_sums(
+        x, weight, column, start + row, held, columns, width, block_m, block_n, parts, step, stages
+    )
     finish(total, wide_bias, out, start, row, held, column, columns)
 
 
@@ -96,9 +120,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     Returns:
         bfloat16 [rows, out].
     """
-    rows = x.shape[0]
-    most = min((most for most in TILINGS if rows <= most), default=max(TILINGS))
-    return multiply_with(TILINGS[most], x, weight, bias)
+    return multiply_with(choose_tiling(x.shape[0]), x, weight, bias)
+
+
+def choose_tiling(rows: int) -> SkinnyTiling:
+    """The table's tiling for so many rows."""
+    return TILINGS[min((most for most in TILINGS if rows <= most), default=max(TILINGS))]
 
 
 def multiply_with(tiling: SkinnyTiling, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

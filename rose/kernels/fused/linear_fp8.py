@@ -129,8 +129,8 @@ def _linear_fp8_few_kernel(
 
     if lines:
         prefetch_weight(weight, column, columns, width, lines)
-    wide_bias = column_bias(bias, column, columns, biased)
     dependent.start()
+    wide_bias = column_bias(bias, column, columns, biased)
     total = tl.zeros((parts, block_n, block_m), tl.float32)
     for run in tl.range(0, runs, parts, num_stages=stages):
         within = inner < width - run * RUN
