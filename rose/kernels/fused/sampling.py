@@ -6,10 +6,10 @@ logit of each part, the best part. Noise needs the row's best logit first, since
 scales from it down; the second reading of a small batch comes from the L2 cache.
 
 What bounds it on an H200, vocabulary 201,088. Batch 1: launches, 3 x ~2 us in a graph; 99 programs
-read 0.8 MB. Batch 128: the first pass reads 103 MB, 25 us at 4.2 TB/s; the second computes ~110
-instructions a token (Philox 25, the division 15, two logarithms 45), ~100 us of vector ALU, four
-times its reading. `sample_greedy` is the first pass and the merge. `token_logprobs` reads once: 25
-us at batch 128.
+read 0.8 MB. Batch 128: the first pass reads 103 MB, 25 us at 4.2 TB/s; the second computes ~80
+instructions a token (Philox 15, the division 8, two logarithms 34), ~90 us of vector ALU, more than
+three times its reading. `sample_greedy` is the first pass and the merge. `token_logprobs` reads
+once: 25 us at batch 128.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -19,11 +19,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rose.kernels.fused.interpret import INTERPRETED
+
 TOKENS = 2048
 """Tokens of a part: 99 programs a row of 201,088, so that one row nearly fills the chip."""
 
 _WARPS = 4
 _NOBODY = tl.constexpr(2**31 - 1)
+_INTERPRETED = tl.constexpr(INTERPRETED)
 
 
 @triton.jit
@@ -67,17 +70,54 @@ def _sample_best_kernel(
 
 
 @triton.jit
+def _two_thirds_exponent(x: tl.tensor) -> tl.tensor:
+    """Of positive normal numbers, times a power of two in [2/3, 4/3): its exponent, in place."""
+    return (x.to(tl.int32, bitcast=True) - 0x3F2AAAAB) & -0x800000
+
+
+@triton.jit
+def _log_from(exponent: tl.tensor, f: tl.tensor) -> tl.tensor:
+    """log(2 ** e * (1 + f)), f in [-1/3, 1/3), of e in place of a float's exponent.
+
+    The polynomial is (log1p(f) - f) / f^2, fitted for the least greatest relative error of the
+    logarithm, 2^-27 before rounding.
+    """
+    p = f * -0.13311606645584106 + 0.1400623619556427
+    p = p * f - 0.12078181654214859
+    p = p * f + 0.14000822603702545
+    p = p * f - 0.16689501702785492
+    p = p * f + 0.20010770857334137
+    p = p * f - 0.24999506771564484
+    p = p * f + 0.3333320915699005
+    p = p * f - 0.5
+    return exponent.to(tl.float32) * 8.262958405176314e-08 + ((p * f) * f + f)
+
+
+@triton.jit
 def gumbel(word: tl.tensor) -> tl.tensor:
     """Random 32-bit words (uint32) to standard Gumbel variates, float32.
 
     The uniform number has the bits of `rose.kernels.sampling.gumbel_noise`; the logarithms may be
-    off by units in the last place.
+    off by units in the last place. They are of normal numbers, so they need no special cases, and
+    the first is log1p, since 1 - u only chooses its power of two.
     """
-    u = tl.minimum((word.to(tl.float32) + 0.5) * 2.0**-32, 1 - 2.0**-24)
-    # -log1p(-u) without libdevice, by Kahan: the rounding of 1 - u cancels out.
-    rest = 1 - u
-    exponential = tl.where(rest == 1, u, tl.log(rest) * (u / (rest - 1)))
-    return -tl.log(exponential)
+    u = tl.minimum(word.to(tl.float32) * 2.0**-32 + 2.0**-33, 1 - 2.0**-24)
+    exponent = _two_thirds_exponent(1 - u)
+    scale = (0x3F800000 - exponent).to(tl.float32, bitcast=True)
+    exponential = -_log_from(exponent, scale - 1 - u * scale)
+    exponent = _two_thirds_exponent(exponential)
+    fraction = (exponential.to(tl.int32, bitcast=True) - exponent).to(tl.float32, bitcast=True)
+    return -_log_from(exponent, fraction - 1)
+
+
+@triton.jit
+def _philox_round(
+    c0: tl.tensor, c1: tl.tensor, c2: tl.tensor, c3: tl.tensor, k0: tl.tensor, k1: tl.tensor
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    # Whole products: one instruction each, where the high and the low half are two.
+    a, b = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
+    high_a, high_b = (a >> 32).to(tl.uint32), (b >> 32).to(tl.uint32)
+    return high_b ^ c1 ^ k0, b.to(tl.uint32), high_a ^ c3 ^ k1, a.to(tl.uint32)
 
 
 @triton.jit
@@ -85,9 +125,37 @@ def random_words(
     block: tl.tensor, position: tl.tensor, low: tl.tensor, high: tl.tensor
 ) -> tl.tensor:
     """Philox words of blocks (int32 [n]) of four tokens: uint32 [n, 4], token order."""
-    seed = (high.to(tl.uint64) << 32) | low.to(tl.uint64)
-    w0, w1, w2, w3 = tl.philox(seed, block.to(tl.uint32), position.to(tl.uint32), 0, 0)
+    w0 = block.to(tl.uint32)
+    w2 = w0 * 0
+    w1, w3 = w2 + position.to(tl.uint32), w2
+    k0, k1 = low.to(tl.uint32), high.to(tl.uint32)
+    for _ in tl.static_range(10):
+        w0, w1, w2, w3 = _philox_round(w0, w1, w2, w3, k0, k1)
+        k0 += 0x9E3779B9
+        k1 += 0xBB67AE85
     return tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (block.shape[0], 4))
+
+
+@triton.jit
+def _scaled(distance: tl.tensor, heat: tl.tensor) -> tl.tensor:
+    """Distances from the best logit (at most 0) over the temperature, rounded as a division is.
+
+    Of many numbers by one: its reciprocal and two corrections (Markstein 1990).
+    """
+    if _INTERPRETED:  # has no fused multiply-add
+        return tl.div_rn(distance, heat + tl.zeros_like(distance))
+    if (heat > 2.0**-60) & (heat < 2.0**60):
+        inverse = tl.div_rn(1.0, heat)
+        quotient = distance * inverse
+        rest = tl.fma(-quotient, heat, distance)
+        better = tl.fma(rest, inverse, quotient)
+        rest = tl.fma(-better, heat, distance)
+        better = tl.fma(rest, inverse, better)
+        # Corrections of infinity are no numbers; of what is as far, no matter.
+        result = tl.where(distance > -(2.0**60), better, quotient)
+    else:
+        result = tl.div_rn(distance, heat + tl.zeros_like(distance))
+    return result
 
 
 # Slices of one upload, aligned by chance: not worth a compilation each.
@@ -120,7 +188,7 @@ def _sample_draw_kernel(
         bests = tl.load(part_best + row * parts + index, mask=index < parts, other=-float("inf"))
         best = tl.max(bests, axis=0)
         # The best is 0 by definition, also where it is infinite.
-        scaled = tl.where(value == best, 0.0, tl.div_rn(value - best, heat + tl.zeros_like(value)))
+        scaled = tl.where(value == best, 0.0, _scaled(value - best, heat))
         least = tl.log(tl.load(min_p + row).to(tl.float32))
         scaled = tl.where(scaled >= least, scaled, -float("inf"))
         low, high = tl.load(keys + row), tl.load(keys + rows + row)

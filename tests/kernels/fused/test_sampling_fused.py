@@ -192,6 +192,25 @@ def test_the_largest_and_the_smallest_noise_are_finite_and_right(device):
     assert (found.double() - truth).abs().max() < 3e-6
 
 
+@triton.jit
+def _scaled_kernel(distance, heat, out, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.store(out + i, fused._scaled(tl.load(distance + i), tl.load(heat)))
+
+
+@pytest.mark.parametrize("heat", [1.0, 0.7, 1.9999999, 3.3333, 1e-6, 1e25, 1e-30])
+def test_scaling_rounds_as_a_division_does(heat, device):
+    n = 8192
+    generator = torch.Generator().manual_seed(1)
+    exponent = torch.rand(n, generator=generator) * 12 - 8
+    distance = (-torch.rand(n, generator=generator) * 10**exponent).to(device)
+    distance[0], distance[1] = 0.0, -torch.inf
+    found = torch.full((n,), torch.nan, device=device)
+    divisor = torch.tensor(heat, device=device)
+    _scaled_kernel[(1,)](distance, divisor, found, n)
+    assert torch.equal(found, distance / divisor)
+
+
 @pytest.mark.parametrize("vocab", VOCABS)
 @pytest.mark.parametrize("rows", ROWS)
 def test_logprobs_equal_a_float64_softmax(rows, vocab, device):
