@@ -2,8 +2,8 @@
 
 The cases named "triton" and "fa3" are whole batches by one of them, those named "engine" are what
 an engine calls; FA3's are there if it is installed, and "engine" where it takes both.
-Those with keys=, warps=, stages=, splits= or least_columns= try other launches of the Triton
-kernels: a faster one belongs into the constants of its module.
+Those with keys=, warps=, stages=, programs= (an SM), split_keys= or least_columns= try other
+launches of the Triton kernels: a faster one belongs into the constants of its module.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,6 +26,7 @@ HEADS, KV_HEADS, DIM, PAGE, WINDOW = 64, 8, 64, 128, 128
 SCALE = DIM**-0.5
 KEY_BYTES = 2 * KV_HEADS * DIM * 2
 ROW_BYTES = 2 * HEADS * DIM * 2  # a query and its output
+SMS = 132
 PAIR_FLOPS = 4 * HEADS * DIM  # of a query and a key that it sees
 
 Lens = list[tuple[int, int]]
@@ -42,10 +43,20 @@ CHUNK_CONFIGS = [
 DECODE_CONFIGS = [
     TileConfig(64, 4, 2),
     TileConfig(64, 4, 4),
+    TileConfig(64, 2, 3),
     TileConfig(32, 4, 4),
+    TileConfig(32, 2, 3),
+    TileConfig(32, 1, 3),
     TileConfig(128, 4, 2),
-    TileConfig(128, 4, 3),
     TileConfig(128, 8, 3),
+]
+WINDOW_CONFIGS = [
+    TileConfig(64, 4, 3),
+    TileConfig(128, 4, 1),
+    TileConfig(128, 8, 1),
+    TileConfig(128, 8, 2),
+    TileConfig(64, 4, 2),
+    TileConfig(32, 4, 4),
 ]
 
 
@@ -97,10 +108,19 @@ def _sweep() -> Iterator[Case]:
         name = f"attention decode {rows}x8192 least_columns=16"
         call = partial(_into, attention_decode.attend, least_columns=16)
         yield _case(name, lens, None, inputs, call)
-        for splits in (1, 2, 4, 8, 16, 32, 64):
-            name = f"attention decode {rows}x8192 splits={splits}"
-            call = partial(_into, attention_decode.attend, splits=splits)
+        for programs in (4, 8, 12, 24, 32):
+            name = f"attention decode {rows}x8192 programs={programs}"
+            call = partial(_into, attention_decode.attend, programs=programs * SMS)
             yield _case(name, lens, None, inputs, call)
+        for keys in (64, 256, 512):
+            name = f"attention decode {rows}x8192 split_keys={keys}"
+            call = partial(_into, attention_decode.attend, split_keys=keys)
+            yield _case(name, lens, None, inputs, call)
+        inputs = _inputs(lens, 1)
+        for config in WINDOW_CONFIGS:
+            name = f"attention decode {rows}x8192 {_kind(WINDOW)} {_text(config)}"
+            call = partial(_into, attention_decode.attend, config=config)
+            yield _case(name, lens, WINDOW, inputs, call)
 
 
 def _kind(window: int | None) -> str:

@@ -49,20 +49,25 @@ def rehearsal(config: EngineConfig) -> Iterator[SchedulerOutput]:
     Fused kernels come in variants by how many rows they serve, and by whether few rows have many
     keys; each is compiled when it is first launched, which takes up to seconds. Sizes are powers of
     two, as no variant serves a narrower range, and the largest, which may be all that one serves.
-    In each step of three tokens or more one sequence decodes.
+    In each step of three tokens or more one sequence decodes; in others all do.
     """
-    most = config.scheduler.max_batched_tokens
-    sizes = {2**n for n in range(most.bit_length())} | {most}
-    for size in sorted(sizes):
-        yield _step_of(config, size, long=False)
+    most, rows = config.scheduler.max_batched_tokens, config.scheduler.max_num_seqs
+    chunk = min(config.scheduler.chunk_size, config.longest_sequence)
+    for size in _sizes(most):
+        yield _step_of(config, size, chunk, long=False)
         if size <= LONG_ROWS:
-            yield _step_of(config, size, long=True)
+            yield _step_of(config, size, chunk, long=True)
+    for size in _sizes(rows):
+        yield _step_of(config, size, 1, long=True)
 
 
-def _step_of(config: EngineConfig, size: int, *, long: bool) -> SchedulerOutput:
+def _sizes(most: int) -> list[int]:
+    return sorted({2**n for n in range(most.bit_length())} | {most})
+
+
+def _step_of(config: EngineConfig, size: int, chunk: int, *, long: bool) -> SchedulerOutput:
     """A step of `size` tokens, or as many as fit; `long`: two sequences are as long as can be."""
     scheduler, longest = config.scheduler, config.longest_sequence
-    chunk = min(scheduler.chunk_size, longest)
     step = SchedulerOutput(step_id=0)
     while step.num_tokens < size and len(step.sequences) < scheduler.max_num_seqs:
         decodes = not step.sequences and size > 2 and scheduler.max_num_seqs > 1

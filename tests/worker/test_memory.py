@@ -248,6 +248,9 @@ def test_the_rehearsal_has_steps_of_every_size(seqs, more, chunk, max_model_len)
         assert step.num_tokens == sum(counts)
         assert all(1 <= count <= chunk for count in counts)
         assert_lies_in_the_scratch_cache(config, step)
+    steps, decodes = steps[: -len(sizes_to(seqs))], steps[-len(sizes_to(seqs)) :]
+    for step, size in zip(decodes, sizes_to(seqs), strict=True):
+        assert [s.num_tokens for s in step.sequences] == [1] * size
     # One sequence of several decodes, which takes a token instead of a chunk.
     room = [seqs * chunk if size <= 2 else 1 + (seqs - 1) * chunk for size in sizes_to(budget)]
     if seqs == 1:

@@ -21,7 +21,14 @@ import torch
 import triton
 import triton.language as tl
 
-from rose.kernels.fused.attention_merge import MAX_SPLITS, Partial, merge
+from rose.kernels.fused import dependent
+from rose.kernels.fused.attention_merge import (
+    FEW_SPLITS,
+    MAX_SPLITS,
+    Partial,
+    Programs,
+    merge,
+)
 from rose.kernels.fused.interpret import INTERPRETED, round_to
 from rose.kernels.fused.paged_tile import (
     FLOOR,
@@ -127,6 +134,8 @@ def _attention_chunk_kernel(
     queries = tl.load(query_start + sequence + 1) - begin
     kv_len = tl.load(kv_lens + sequence)
     table = tables + sequence.to(tl.int64) * table_stride
+    # Lengths and tables are older than the kernel before, which writes queries and keys.
+    dependent.start()
     key += head * DIM
     value += head * DIM
 
@@ -182,13 +191,13 @@ def _attention_chunk_kernel(
         result = round_to(total / mass[:, None], out.dtype.element_ty)
         tl.store(out + offsets, result, mask=real[:, None])
     else:
-        slot = which * QUERIES + rows // GROUP_PAD
-        part = (slot * (KV_HEADS * GROUP) + query_head) * splits + split
+        slot = (which * splits + split) * QUERIES + rows // GROUP_PAD
+        part = slot * (KV_HEADS * GROUP) + query_head
         some = mass != 0  # also of a NaN, which must come out
         mass = tl.where(some, mass, 1.0)
         log_mass = tl.where(some, peak + tl.math.log2(mass), -float("inf"))
         tl.store(partial_log_mass + part, log_mass, mask=real)
-        # What a query has not seen here is not read by the merge either.
+        # What a query has not seen here the merge leaves out.
         at = part[:, None] * DIM + tl.arange(0, DIM)[None, :]
         tl.store(partial_values + at, total / mass[:, None], mask=(real & some)[:, None])
 
@@ -244,7 +253,7 @@ def attend(
     heads = query.shape[1]
     shared = heads // kv_heads
     splits = splits or split_count(count, kv_heads, where, block_size)
-    partial = Partial.empty(count * QUERY_TILE, heads, splits, query)
+    partial = Partial.empty(count * splits if splits > 1 else 0, QUERY_TILE, query)
     _attention_chunk_kernel[(count, kv_heads, splits)](
         query,
         kv.key,
@@ -274,6 +283,8 @@ def attend(
         UPCAST=INTERPRETED,
         num_warps=config.warps,
         num_stages=config.stages,
+        **dependent.LAUNCH,
     )
     if splits > 1:
-        merge(partial, sinks, out, batch.query_start, plan.tiles)
+        programs = Programs(plan.tiles, QUERY_TILE, splits)
+        merge(partial, sinks, out, batch.query_start, programs, splits <= FEW_SPLITS)

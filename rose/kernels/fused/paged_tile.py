@@ -28,14 +28,24 @@ FLOOR = tl.constexpr(-1e30)
 
 
 @triton.jit
-def blocks_of_tile(table, start, low, high, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr):
-    """Blocks of the keys from `start`, a multiple of TILE, on: one, or int32 [TILE] if they differ.
+def blocks_of_tile(
+    table,
+    start,
+    low,
+    high,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+    ALIGNED: tl.constexpr = True,
+):
+    """Blocks of the keys from `start` on: one, or int32 [TILE] if they differ.
+
+    ALIGNED: `start` is a multiple of TILE.
 
     Only entries of keys low <= key < high are read. A loop asks for its next tile's blocks while it
     works on this one's: were both read in one turn, Triton's pipeliner would spend its stages on
     the table, and wait for each tile of keys as soon as it had asked for it.
     """
-    if BLOCK_SIZE >= TILE:
+    if ALIGNED and BLOCK_SIZE >= TILE:
         blocks = tl.load(table + start // BLOCK_SIZE, mask=start < high, other=0)
     else:
         key = start + tl.arange(0, TILE)

@@ -11,7 +11,7 @@ from rose.kernels.attention import paged_attention
 from rose.kernels.dispatch import Implementation, force
 from rose.kernels.fused import attention as fused
 from rose.kernels.fused import attention_chunk, attention_decode
-from rose.kernels.fused.attention_merge import FEW_SPLITS, MAX_SPLITS, Partial
+from rose.kernels.fused.attention_merge import FEW_SPLITS, MAX_SPLITS, SPAN_PARTS, Partial
 from rose.kernels.reference_attention import ATTENTION_TOLERANCE
 from tests.kernels.fused.attention_cases import AttentionCase
 
@@ -31,9 +31,13 @@ WINDOWS = [None, 1, 16, 63, 64, 65, 1000]
 
 @pytest.fixture
 def splits(request, monkeypatch):
-    """Both kernels cut keys into so many parts, also where there are few keys."""
+    """Both kernels cut keys into so many parts, also where there are few keys.
+
+    Decode rows are cut into as many at most, shorter ones into parts of one tile.
+    """
+    monkeypatch.setattr(attention_chunk, "split_count", lambda *_: request.param)
+    monkeypatch.setattr(attention_decode, "MAX_SPLITS", request.param)
     for kernel in (attention_chunk, attention_decode):
-        monkeypatch.setattr(kernel, "split_count", lambda *_: request.param)
         monkeypatch.setattr(kernel, "SPLIT_KEYS", kernel.CONFIG.keys)
     return request.param
 
@@ -62,10 +66,18 @@ def test_head_layouts(heads, kv_heads, dim, device):
 
 @pytest.mark.parametrize("splits", [2, 7, FEW_SPLITS + 1], indirect=True)
 @pytest.mark.parametrize(("window", "width"), [(None, 1), (None, 3), (200, 3)])
-def test_splits_do_not_show(splits, window, width, device):
+@pytest.mark.parametrize("chunk", [True, False])
+def test_splits_do_not_show(splits, window, width, chunk, device):
     """Lengths for which all, some or one of the splits have keys; width 3: some for one query."""
-    lens = [(width, n) for n in (3, 65, 130, 450)] + [(20, 300)]
+    lens = [(width, n) for n in (3, 65, 130, 450)] + [(20, 300)] * chunk
     AttentionCase(lens, device, window=window, width=width, heads=2, kv_heads=1).check()
+
+
+@pytest.mark.parametrize("splits", [3, MAX_SPLITS], indirect=True)
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_sequence_alone(splits, width, device):
+    for keys in (width, 64, 65, 64 * 5, 64 * 7 + 1):
+        AttentionCase([(width, keys)], device, width=width).check()
 
 
 @pytest.mark.parametrize("splits", [1, 2], indirect=True)
@@ -159,20 +171,82 @@ def test_any_batch(lens, window, block_size, width, device):
     AttentionCase(lens, device, window=window, block_size=block_size, width=width).check()
 
 
-def test_splits_follow_from_shapes():
-    def count(kernel, programs, keys, window=None):
-        table = torch.empty(1, keys // 16, dtype=torch.int32)
-        where = replace(case.batch.groups[0], block_tables=table, window=window)
-        return kernel.split_count(programs, 8, where, 16)
+def places(tables_keys, window=None):
+    """A group whose tables have room for so many keys, in blocks of 16."""
+    group = AttentionCase([(1, 1)], torch.device("cpu")).batch.groups[0]
+    table = torch.empty(1, tables_keys // 16, dtype=torch.int32)
+    return replace(group, block_tables=table, window=window)
 
-    case = AttentionCase([(1, 1)], torch.device("cpu"))
-    assert count(attention_decode, 1, 131072) == MAX_SPLITS
-    assert count(attention_decode, 1, 1024) == 8
-    assert count(attention_decode, 4096, 131072) == 1
-    for kernel in (attention_chunk, attention_decode):
-        assert count(kernel, 1, 64) == 1
-        assert count(kernel, 1, 131072, window=128) == 1
-        assert 1 < count(kernel, 16, 131072) < count(kernel, 1, 131072) <= MAX_SPLITS
+
+def test_splits_of_chunks_follow_from_shapes():
+    def count(tiles, keys, window=None):
+        return attention_chunk.split_count(tiles, 8, places(keys, window), 16)
+
+    assert count(1, 64) == count(1, 131072, window=128) == 1
+    assert 1 < count(16, 131072) < count(1, 131072) <= MAX_SPLITS
+
+
+def test_slots_of_decode_rows_follow_from_shapes():
+    def count(sequences, keys, window=None):
+        return attention_decode.slot_count(sequences, 264, 128, places(keys, window), 16)
+
+    assert count(1, 131072) == MAX_SPLITS
+    assert count(1, 1024) == 8
+    assert count(128, 131072) == 128 + 264
+    assert count(1, 128) == count(1, 131072, window=128) == 0
+    assert count(attention_decode.MOST_SEQUENCES + 1, 131072) == 0
+
+
+def spans(lens, device, monkeypatch, **options):
+    """(First slot, parts) of each decode sequence, and the slots that there are."""
+    seen = []
+    empty = Partial.empty
+    merge = attention_decode.merge
+    monkeypatch.setattr(
+        Partial, "empty", lambda slots, *args: (seen.append(slots), empty(slots, *args))[1]
+    )
+    monkeypatch.setattr(
+        attention_decode, "merge", lambda *args: (seen.append(args[4].spans), merge(*args))
+    )
+    AttentionCase(lens, device, **options).check()
+    *_, slots, found = seen
+    return [divmod(span, SPAN_PARTS.value) for span in found.tolist()], slots
+
+
+@pytest.mark.parametrize("extra", [[], [(2, 9)]], ids=["alone", "beside a chunk"])
+def test_long_sequences_get_more_parts(extra, device, monkeypatch):
+    monkeypatch.setattr(attention_decode, "SPLIT_KEYS", 64)
+    monkeypatch.setattr(attention_decode, "PROGRAMS", 2 * 10)
+    lens = [(1, 64), (1, 6 * 64), (1, 1), (1, 2 * 64), (1, 20 * 64 - 1), *extra]
+    found, slots = spans(lens, device, monkeypatch)
+    # 30 tiles, 10 parts wanted: 3 tiles a part.
+    order = sorted(range(5), key=lambda at: -lens[at][1]) if extra else range(5)
+    parts = [[1, 2, 1, 1, 7][at] for at in order]
+    assert [count for _, count in found] == parts
+    assert [first for first, _ in found] == [sum(parts[:at]) for at in range(5)]
+    assert sum(parts) <= slots == 5 + 10
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    keys=st.lists(st.integers(1, 400), min_size=1, max_size=40),
+    programs=st.integers(1, 40),
+    chunk=st.booleans(),
+)
+def test_parts_of_any_lengths_have_a_slot_each(keys, programs, chunk, device):
+    lens = [(1, n) for n in keys] + [(2, 5)] * chunk
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(attention_decode, "SPLIT_KEYS", 64)
+        monkeypatch.setattr(attention_decode, "PROGRAMS", programs)
+        if max(keys) <= 64 - 16 * 2:  # two blocks more are in the tables
+            AttentionCase(lens, device, heads=1, kv_heads=1).check()
+            return
+        found, slots = spans(lens, device, monkeypatch, heads=1, kv_heads=1)
+    end = 0
+    for first, parts in found:
+        assert first == end
+        end += parts
+    assert end <= slots <= len(keys) + programs
 
 
 def test_what_cannot_be_served_is_an_error(device):
