@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rose.kernels.fused import dependent
 from rose.kernels.fused.interpret import INTERPRETED
 
 TOKENS = 2048
@@ -62,6 +63,7 @@ def _sample_best_kernel(
     vocab: tl.constexpr,
     tokens: tl.constexpr,
 ) -> None:
+    dependent.start()
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     token = part * tokens + tl.arange(0, tokens)
     x = _load_part(logits + row * vocab, token, vocab)
@@ -178,6 +180,7 @@ def _sample_draw_kernel(
     parts: tl.constexpr,
     padded_parts: tl.constexpr,
 ) -> None:
+    dependent.start()
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     block = part * (tokens // 4) + tl.arange(0, tokens // 4)
     token = block[:, None] * 4 + tl.arange(0, 4)[None, :]
@@ -206,6 +209,7 @@ def _sample_merge_kernel(
     parts: tl.constexpr,
     padded_parts: tl.constexpr,
 ) -> None:
+    dependent.start()
     row = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, padded_parts)
     value = tl.load(best_value + row * parts + index, mask=index < parts, other=-float("inf"))
@@ -224,6 +228,7 @@ def _logprob_parts_kernel(
     vocab: tl.constexpr,
     tokens: tl.constexpr,
 ) -> None:
+    dependent.start()
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     token = part * tokens + tl.arange(0, tokens)
     x = _load_part(logits + row * vocab, token, vocab)
@@ -251,6 +256,7 @@ def _logprob_kernel(
     parts: tl.constexpr,
     padded_parts: tl.constexpr,
 ) -> None:
+    dependent.start()
     row = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, padded_parts)
     there, where = index < parts, row * parts + index
@@ -285,14 +291,16 @@ def _best_of_parts(logits: Tensor) -> tuple[Tensor, Tensor]:
     rows, vocab_size = logits.shape
     parts, _ = _parts(vocab_size)
     value, token = _partials(logits)
-    _sample_best_kernel[(rows, parts)](logits, value, token, vocab_size, TOKENS, num_warps=_WARPS)
+    _sample_best_kernel[(rows, parts)](
+        logits, value, token, vocab_size, TOKENS, num_warps=_WARPS, **dependent.LAUNCH
+    )
     return value, token
 
 
 def _merge(value: Tensor, token: Tensor, padded: int) -> Tensor:
     rows, parts = value.shape
     out = torch.empty(rows, dtype=torch.int64, device=value.device)
-    _sample_merge_kernel[(rows,)](value, token, out, parts, padded, num_warps=1)
+    _sample_merge_kernel[(rows,)](value, token, out, parts, padded, num_warps=1, **dependent.LAUNCH)
     return out
 
 
@@ -334,6 +342,7 @@ def sample(
         parts,
         padded,
         num_warps=_WARPS,
+        **dependent.LAUNCH,
     )
     return _merge(value, token, padded)
 
@@ -360,7 +369,11 @@ def normalized(logits: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     maxima, above = _partials(logits)
     sums = torch.empty((rows, parts), dtype=torch.float32, device=logits.device)
     partial = (token.contiguous(), maxima, sums, above)
-    _logprob_parts_kernel[(rows, parts)](logits, *partial, vocab_size, TOKENS, num_warps=_WARPS)
+    _logprob_parts_kernel[(rows, parts)](
+        logits, *partial, vocab_size, TOKENS, num_warps=_WARPS, **dependent.LAUNCH
+    )
     out = (logprob, normalizer, rank)
-    _logprob_kernel[(rows,)](logits, *partial, *out, vocab_size, parts, padded, num_warps=1)
+    _logprob_kernel[(rows,)](
+        logits, *partial, *out, vocab_size, parts, padded, num_warps=1, **dependent.LAUNCH
+    )
     return out

@@ -19,9 +19,9 @@ copied. The kept set is the reference's. Only where top-p's sum comes within 1e-
 the order of float32 summation decide otherwise.
 
 What bounds it on an H200, vocabulary 201,088. One row: latency, of launches, of L2 and of the ten
-or so rounds of each search; predicted 20-25 us. 128 rows: 1 and 2 compute ~45 instructions a token
-for top-k and ~65 for top-p alone, 45-70 us each; 3 moves 206 MB, 50 us; 4 takes ~10 us. Predicted
-150-200 us.
+or so rounds of each search; predicted 20-25 us. 128 rows: for top-k 1 and 2 compute ~35
+instructions a token, ~40 us each, for top-p alone ~70, ~75 us each; 3 computes ~55 while it moves
+206 MB, 60-70 us; 4 takes ~10 us. Predicted 150-170 us with top-k, 220-240 us without.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -30,6 +30,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from rose.kernels.fused import dependent
 
 _PART = 4096
 """Tokens of a program of the first three launches: 50 programs a row of 201,088."""
@@ -157,6 +159,7 @@ def _coarse_kernel(
     lanes: tl.constexpr,
 ) -> None:
     """Each part's best logit, and sums of bins from it down, relative to it."""
+    dependent.start()
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     k, p = tl.load(top_k + row), tl.load(top_p + row)
     if (k > 0) | (p < 1):
@@ -234,6 +237,7 @@ def _fine_kernel(
     padded_parts: tl.constexpr,
 ) -> None:
     """Each part's counts, and for top-p alone sums, of the fine bins."""
+    dependent.start()
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     k, p = tl.load(top_k + row), tl.load(top_p + row)
     if (k > 0) | (p < 1):
@@ -313,6 +317,7 @@ def _gather_kernel(
     capacity: tl.constexpr,
 ) -> None:
     """Copy the candidates in the order of their ids; write the logits above them, -inf else."""
+    dependent.start()
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     k, p = tl.load(top_k + row), tl.load(top_p + row)
     token = _tokens(part, size, 4)  # what a thread reads at a time in a line
@@ -330,8 +335,8 @@ def _gather_kernel(
         if total <= capacity:
             upto = tl.cumsum(inside.to(tl.int32), axis=1)
             of_line = tl.sum(inside.to(tl.int32), axis=1)
-            start = before + tl.cumsum(of_line, axis=0) - of_line - 1
-            order = start[:, None] + upto
+            first_of_line = before + tl.cumsum(of_line, axis=0) - of_line - 1
+            order = first_of_line[:, None] + upto
             tl.store(values + row * capacity + order, x, mask=inside)
             tl.store(ids + row * capacity + order, token, mask=inside)
         if part == 0:
@@ -355,8 +360,8 @@ def _range_of_keys(
     """The least and the greatest key of the list, -inf aside."""
     least = tl.full((tile,), 0xFFFFFFFF, tl.uint32)
     most = tl.full((tile,), 0, tl.uint32)
-    for start in tl.range(0, count, tile):
-        x = _load(list, start + tl.arange(0, tile), count)
+    for at in tl.range(0, count, tile):
+        x = _load(list, at + tl.arange(0, tile), count)
         least = tl.where(x == -_INFINITY, least, tl.minimum(least, _key(x)))
         most = tl.where(x == -_INFINITY, most, tl.maximum(most, _key(x)))
     return tl.min(least, axis=0), tl.max(most, axis=0)
@@ -382,8 +387,8 @@ def _find_key(
         sum_a = tl.zeros((tile,), tl.float32)
         sum_b = tl.zeros((tile,), tl.float32)
         sum_c = tl.zeros((tile,), tl.float32)
-        for start in tl.range(0, count, tile):
-            x = _load(list, start + tl.arange(0, tile), count)
+        for at in tl.range(0, count, tile):
+            x = _load(list, at + tl.arange(0, tile), count)
             key, weight = _key(x), _weight(x, best, counts)
             sum_a += tl.where(key > a.to(tl.uint32), weight, 0.0)
             sum_b += tl.where(key > b.to(tl.uint32), weight, 0.0)
@@ -409,8 +414,8 @@ def _sums_around(
     over = tl.zeros((tile,), tl.float32)
     mass = tl.zeros((tile,), tl.float32)
     equal = tl.zeros((tile,), tl.float32)
-    for start in tl.range(0, count, tile):
-        x = _load(list, start + tl.arange(0, tile), count)
+    for at in tl.range(0, count, tile):
+        x = _load(list, at + tl.arange(0, tile), count)
         is_over = _key(x) > key
         over += is_over.to(tl.float32)
         mass += tl.where(is_over, tl.exp(x - best), 0.0)
@@ -463,8 +468,8 @@ def _write(
 ) -> None:
     """Write the logits above `key` and the first `keep_equal` of those `equal` to it; else -inf."""
     seen = count * 0
-    for start in tl.range(0, count, tile):
-        i = start + tl.arange(0, tile)
+    for at in tl.range(0, count, tile):
+        i = at + tl.arange(0, tile)
         x = _load(list, i, count)
         keep = _key(x) >= key
         if keep_equal < equal:
@@ -489,6 +494,7 @@ def _select_kernel(
     capacity: tl.constexpr,
     tile: tl.constexpr,
 ) -> None:
+    dependent.start()
     row = tl.program_id(0).to(tl.int64)
     k, p = tl.load(top_k + row), tl.load(top_p + row)
     if (k > 0) | (p < 1):
@@ -534,7 +540,9 @@ def keep_top_k_top_p(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     values = torch.empty((rows, _LIST), dtype=torch.float32, device=device)
     ids = torch.empty((rows, _LIST), dtype=torch.int32, device=device)
     row = (logits, top_k.contiguous(), top_p.contiguous())
-    _coarse_kernel[grid](*row, part_best, coarse, vocab, _PART, _LANES, num_warps=_WARPS)
+    _coarse_kernel[grid](
+        *row, part_best, coarse, vocab, _PART, _LANES, num_warps=_WARPS, **dependent.LAUNCH
+    )
     _fine_kernel[grid](
         *row,
         part_best,
@@ -548,6 +556,7 @@ def keep_top_k_top_p(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
         parts,
         padded,
         num_warps=_WARPS,
+        **dependent.LAUNCH,
     )
     _gather_kernel[grid](
         *row,
@@ -563,6 +572,9 @@ def keep_top_k_top_p(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
         padded,
         _LIST,
         num_warps=_WARPS,
+        **dependent.LAUNCH,
     )
-    _select_kernel[(rows,)](*row, state, values, ids, out, vocab, _LIST, _TILE, num_warps=_WARPS)
+    _select_kernel[(rows,)](
+        *row, state, values, ids, out, vocab, _LIST, _TILE, num_warps=_WARPS, **dependent.LAUNCH
+    )
     return out
