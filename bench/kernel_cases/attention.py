@@ -98,7 +98,7 @@ def _sweep() -> Iterator[Case]:
             name = f"attention chunk {tokens} {_kind(window)} {_text(config)}"
             call = partial(_into, attention_chunk.attend, config=config)
             yield _case(name, lens, window, inputs, call)
-    for rows in (1, 32, 128):
+    for rows in (1, 8, 32, 128):
         lens = [(1, 8192)] * rows
         inputs = _inputs(lens, 0)
         for config in DECODE_CONFIGS:

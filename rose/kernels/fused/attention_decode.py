@@ -45,8 +45,8 @@ from rose.kernels.fused.paged_tile import (
 from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch, LayerKV
 
 CONFIG = TileConfig(keys=64, warps=4, stages=3)
-"""26 KiB of shared memory and 96 registers a thread (values are fetched to registers): five programs
-share an SM, with two tiles, 32 KiB, of each on their way."""
+"""26 KiB of shared memory and 96 registers a thread (values are fetched to registers): five
+programs share an SM, with two tiles, 32 KiB, of each on their way."""
 
 WINDOW_CONFIG = TileConfig(keys=128, warps=4, stages=2)
 """Of a sliding layer, whose tiles begin where the window does: gpt-oss's window is one tile."""

@@ -282,12 +282,23 @@ GPT_OSS = {"heads": 64, "kv_heads": 8, "dim": 64, "block_size": 128}
     [
         [(1, 131072), (1, 1), (1, 8191), (1, 8193)],
         [(1, 100 + 977 * i) for i in range(32)],
+        [(1, 131072)] + [(1, 1024)] * 63,
+        [(1, 1024)] * 90 + [(1, 60000)] + [(1, 5)] * 90 + [(33, 33)],
         [(4096, 4096), (1, 4000)],
         [(100, 131072), (1, 50000), (2048, 20000)],
         [(100, 32768)],
         [(8192, 8192)],
     ],
-    ids=["131072 keys", "decode", "prompt", "end of a long prompt", "turn", "8192 tokens"],
+    ids=[
+        "131072 keys",
+        "decode",
+        "uneven",
+        "uneven mix",
+        "prompt",
+        "end of a long prompt",
+        "turn",
+        "8192 tokens",
+    ],
 )
 def test_full_size(lens, window, device):
     case = AttentionCase(lens, device, window=window, **GPT_OSS)
