@@ -2,7 +2,7 @@
 
 The cases named "triton" and "fa3" are whole batches by one of them, those named "engine" are what
 an engine calls; FA3's are there if it is installed, and "engine" where it takes both.
-Those with keys=, warps=, stages=, programs= (an SM), split_keys= or least_columns= try other
+Those with keys=, warps=, stages=, parts=, split_keys= or least_columns= try other
 launches of the Triton kernels: a faster one belongs into the constants of its module.
 """
 
@@ -26,7 +26,6 @@ HEADS, KV_HEADS, DIM, PAGE, WINDOW = 64, 8, 64, 128, 128
 SCALE = DIM**-0.5
 KEY_BYTES = 2 * KV_HEADS * DIM * 2
 ROW_BYTES = 2 * HEADS * DIM * 2  # a query and its output
-SMS = 132
 PAIR_FLOPS = 4 * HEADS * DIM  # of a query and a key that it sees
 
 Lens = list[tuple[int, int]]
@@ -58,6 +57,8 @@ WINDOW_CONFIGS = [
     TileConfig(64, 4, 2),
     TileConfig(32, 4, 4),
 ]
+PARTS = {1: (16, 32, 64), 8: (8, 10, 20, 30), 32: (2, 5, 8, 10), 128: (1, 2, 3, 5)}
+"""Of each sequence, by rows; five programs fit an SM, so 660 are one round of an H200."""
 
 
 def cases() -> Iterator[Case]:
@@ -98,7 +99,7 @@ def _sweep() -> Iterator[Case]:
             name = f"attention chunk {tokens} {_kind(window)} {_text(config)}"
             call = partial(_into, attention_chunk.attend, config=config)
             yield _case(name, lens, window, inputs, call)
-    for rows in (1, 8, 32, 128):
+    for rows in PARTS:
         lens = [(1, 8192)] * rows
         inputs = _inputs(lens, 0)
         for config in DECODE_CONFIGS:
@@ -108,9 +109,10 @@ def _sweep() -> Iterator[Case]:
         name = f"attention decode {rows}x8192 least_columns=16"
         call = partial(_into, attention_decode.attend, least_columns=16)
         yield _case(name, lens, None, inputs, call)
-        for programs in (4, 8, 12, 24, 32):
-            name = f"attention decode {rows}x8192 programs={programs}"
-            call = partial(_into, attention_decode.attend, programs=programs * SMS)
+        for parts in PARTS[rows]:
+            name = f"attention decode {rows}x8192 parts={parts}"
+            programs = parts * rows * KV_HEADS
+            call = partial(_into, attention_decode.attend, programs=programs)
             yield _case(name, lens, None, inputs, call)
         for keys in (64, 256, 512):
             name = f"attention decode {rows}x8192 split_keys={keys}"
