@@ -16,11 +16,45 @@ from triton.runtime.errors import OutOfResources
 
 from bench.kernel_cases.experts import K, run_product
 from bench.kernels import Timer
-from rose.kernels.fused import experts_bf16, experts_fp8, experts_mxfp4
+from rose.kernels.fused import experts_bf16, experts_fp8, experts_mxfp4, experts_mxfp4_stream
 from rose.kernels.fused.expert_tiles import Tiling, TilingTable
 
 MODULES = {"bf16": experts_bf16, "fp8": experts_fp8, "mxfp4": experts_mxfp4}
 TABLES = {"gate_up": "GATE_UP_TILINGS", "down": "DOWN_TILINGS"}
+
+MOST_STREAMED = 32
+"""Rows an expert up to which the streaming kernel for MXFP4 is worth a try."""
+
+FEW, SOME = 0.3, 4
+"""Rows an expert up to which programs are few, and up to which eight rows a tile will do."""
+
+# Columns a program of gate and up, its warps, into how many parts they split the inner dimension,
+# and how many steps ahead they fetch.
+FEW_CUTS: tuple[tuple[int, int, int, tuple[int, ...]], ...] = (
+    (8, 4, 4, (1, 2, 3, 5)),
+    (8, 2, 2, (2, 4)),
+    (8, 1, 1, (4,)),
+    (8, 8, 8, (1, 2)),
+    (16, 4, 4, (1, 2, 3)),
+    (16, 8, 8, (1, 2)),
+    (16, 8, 4, (1, 2)),
+    (16, 4, 2, (2, 3)),
+    (16, 2, 1, (2, 4)),
+    (32, 4, 4, (1, 2)),
+    (32, 8, 4, (1, 2)),
+    (32, 4, 2, (1, 2)),
+    (32, 4, 1, (2,)),
+    (64, 4, 1, (1,)),
+)
+CUTS: tuple[tuple[int, int, int, tuple[int, ...]], ...] = (
+    (64, 4, 1, (1, 2)),
+    (32, 4, 1, (1, 2, 3)),
+    (32, 2, 1, (1, 2)),
+    (64, 8, 1, (1, 2)),
+    (32, 4, 2, (1, 2)),
+    (32, 4, 4, (1,)),
+    (16, 4, 4, (1, 2)),
+)
 Run = Callable[[], object]
 
 SHOWN = 4
@@ -29,6 +63,9 @@ SHOWN = 4
 
 def candidates(name: str, product: str, rows_an_expert: float) -> Iterator[Tiling]:
     """Tilings worth a try; FP8 tiles are always 128 columns wide."""
+    if name == "mxfp4" and rows_an_expert <= MOST_STREAMED:
+        yield from streaming(product, rows_an_expert)
+        return
     widths: tuple[int, ...] = (64, 128)
     if rows_an_expert <= 32:
         heights, groups, stages = (16, 32), (1,), (3, 4, 6)
@@ -44,6 +81,27 @@ def candidates(name: str, product: str, rows_an_expert: float) -> Iterator[Tilin
         yield Tiling(block_m, block_n, group, 4 if block_n == 64 else 8, depth)
         if block_m <= 32 and block_n == 128:
             yield Tiling(block_m, block_n, group, 4, depth)
+
+
+def streaming(product: str, rows_an_expert: float) -> Iterator[Tiling]:
+    """Tilings of the streaming kernel for MXFP4, and the best of the other one."""
+    # What a program has of columns: as many bytes for either product.
+    scale = 1 if product == "gate_up" else 2
+    if rows_an_expert <= FEW:
+        heights, cuts = (8,), FEW_CUTS
+    elif rows_an_expert <= SOME:
+        heights, cuts = (8,), CUTS
+    else:
+        heights, cuts = (8, 16), CUTS
+    for block_m in heights:
+        for width, warps, split, depths in cuts:
+            for depth in depths:
+                yield Tiling(block_m, width * scale, 1, warps, depth, split)
+    if rows_an_expert > SOME:
+        for width, warps, depth in ((64, 4, 1), (64, 8, 2), (32, 4, 1)):
+            yield Tiling(32, width * scale, 1, warps, depth, 1)
+    narrow = rows_an_expert <= FEW
+    yield Tiling(16, 64 if narrow else 128, 1, 4 if narrow else 8, 6 if narrow else 4)
 
 
 def measure(module: ModuleType, product: str, tiling: Tiling, run: Run, timer: Timer) -> float:
@@ -83,7 +141,9 @@ def main() -> None:
     parser.add_argument("--tokens", default="1,8,64,256,1024,8192", metavar="N,N,...")
     parser.add_argument("--product", choices=TABLES, action="append")
     parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--eviction", default=experts_mxfp4_stream.WEIGHT_EVICTION)
     options = parser.parse_args()
+    experts_mxfp4_stream.WEIGHT_EVICTION = options.eviction
     timer = Timer(options.samples)
     for product in options.product or TABLES:
         for tokens in map(int, options.tokens.split(",")):

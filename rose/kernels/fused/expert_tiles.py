@@ -33,11 +33,13 @@ class Tiling:
     """How a launch is cut.
 
     Attributes:
-        block_m: rows a tile, at least 16.
+        block_m: rows a tile, at least 16; of the streaming kernel 8, 16 or 32.
         block_n: output columns a tile, of each part.
         group: slots of rows whose tiles run side by side, so that they share weights in L2.
         warps: of a program.
         stages: of the software pipeline along the inner dimension.
+        split: of a streaming kernel (`experts_mxfp4_stream`), into how many parts its warps split
+            the inner dimension; 0: not a streaming kernel.
     """
 
     block_m: int
@@ -45,6 +47,7 @@ class Tiling:
     group: int
     warps: int
     stages: int
+    split: int = 0
 
     def programs(self, rows: int, experts: int, columns: int) -> int:
         """Programs that cover `rows` rows over `experts` experts however they fall."""

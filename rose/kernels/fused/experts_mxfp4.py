@@ -5,12 +5,9 @@ what one thread feeds to the tensor core, and a shift, a mask and half a product
 a code, exactly. Activations stay bfloat16. Weights are fetched by cp.async: the wait loops of TMA
 would part the unrolled step into blocks, and ptxas then waits for every wgmma (seen in its code).
 
-Decode is bound by the weights' bytes: gpt-oss-120b's gate and up are 8.8 MB an expert, 35 MB for
-one token (8.4 us at 4.2 TB/s) and 1.13 GB for all 128 (0.27 ms). The inner loop issues 3.5
-instructions a weight, of 3.8 that fit into the time of its bytes, so expect 60 to 75% of that.
-Prefill of 8192 tokens is 1.09 TFLOP for gate and up. A step of a tile issues for 1060 cycles
-while its products take 1960 and run beside: expect 450 to 550 TFLOP/s, 2.0 to 2.4 ms, and half of
-that for down.
+Where rows are few, `experts_mxfp4_stream` computes the same. This kernel is for prefill: of 8192
+tokens gate and up are 1.09 TFLOP. A step of a tile issues for 1060 cycles while its products take
+1960 and run beside: expect 450 to 550 TFLOP/s, 2.0 to 2.4 ms, and half of that for down.
 """
 # mypy: disable-error-code="untyped-decorator"
 
@@ -19,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rose.kernels.fused import experts_mxfp4_stream
 from rose.kernels.fused.expert_tiles import (
     MASKED_ROWS,
     Tiling,
@@ -30,50 +28,13 @@ from rose.kernels.fused.expert_tiles import (
     source_rows,
     store_tile,
 )
-from rose.kernels.fused.interpret import INTERPRETED, round_to
+from rose.kernels.fused.interpret import round_to
+from rose.kernels.fused.mxfp4_unpack import GROW, SHRINK, unpack_words, wide_scale
 from rose.kernels.matrices import Mxfp4Matrices
 from rose.kernels.routing import Routing
 
-_INTERPRETED = tl.constexpr(INTERPRETED)
 _RUN = tl.constexpr(128)
 """Inner values a step: those that share a word of scales."""
-
-_SHRINK = tl.constexpr(2.0**-64)
-"""Weights are this much smaller inside the kernel, so that one product with 2^126 times the scale
-both places the exponent and stays within bfloat16, for scales from 2^-62 to 2^65."""
-_GROW = tl.constexpr(2.0**64)
-_SCALE_UNIT = tl.constexpr(0x00800080)
-"""The least exponent bit of both halves of a word."""
-_SCALE_OFFSET = tl.constexpr((126 - 64) * 0x00800080)
-
-_CODE = tl.constexpr(0x81C081C0 - 2**32)
-_HIGH = tl.constexpr(0xFFFF0000 - 2**32)
-_SIGN = tl.constexpr(0x80008000 - 2**32)
-
-
-@triton.jit
-def _times(pair: tl.tensor, scale: tl.tensor) -> tl.tensor:
-    """Product of two bfloat16 in each word with two others; int32 in and out."""
-    if _INTERPRETED:
-        # By their bits: the interpreter takes bfloat16's subnormals for zero.
-        low = _wide(pair << 16) * _wide(scale << 16)
-        high = _wide(pair & _HIGH) * _wide(scale & _HIGH)
-        # Exact, so cutting the lower halves off rounds nothing.
-        low = low.to(tl.int32, bitcast=True) >> 16
-        return (low & 0xFFFF) | (high.to(tl.int32, bitcast=True) & _HIGH)
-    return tl.inline_asm_elementwise(
-        "mul.bf16x2 $0, $1, $2;", "=r,r,r", [pair, scale], dtype=tl.int32, is_pure=True, pack=1
-    )
-
-
-@triton.jit
-def _wide(bits: tl.tensor) -> tl.tensor:
-    return bits.to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _half(word: tl.tensor) -> tl.tensor:
-    return word.to(tl.int16).to(tl.bfloat16, bitcast=True)
 
 
 @triton.jit
@@ -84,15 +45,9 @@ def _unpack(words: tl.tensor, scales: tl.tensor, block_n: tl.constexpr) -> tl.te
     """
     even = tl.join(scales & 0xFF, (scales >> 16) & 0xFF)
     odd = tl.join((scales >> 8) & 0xFF, (scales >> 24) & 0xFF)
-    scale = tl.reshape(tl.join(even, odd), (block_n, 4)) * _SCALE_UNIT + _SCALE_OFFSET
+    scale = wide_scale(tl.reshape(tl.join(even, odd), (block_n, 4)))
     scale = tl.reshape(tl.broadcast_to(scale[:, :, None], (block_n, 4, 4)), (block_n, 16))
-    pair0 = _times(words & _CODE, scale)
-    pair1 = _times((words << 3) & _CODE, scale)
-    pair2 = _times((words << 6) & _CODE, scale)
-    last = ((words << 1) & _SIGN) | ((words >> 3) & 0x01800180) | ((words >> 7) & 0x00400040)
-    pair3 = _times(last, scale)
-    pairs = tl.join(tl.join(pair0, pair2), tl.join(pair1, pair3))
-    values = tl.join(_half(pairs), _half(pairs >> 16))
+    values = unpack_words(words, scale)
     # [n, group, t, j, h, l] to [n, group, j, h, t, l], see `mxfp4_tiles`.
     values = tl.trans(tl.reshape(values, (block_n, 4, 4, 2, 2, 2)), (0, 1, 3, 4, 2, 5))
     return tl.reshape(values, (block_n, _RUN))
@@ -139,9 +94,9 @@ def _tile(
     scale_at = scales + expert * parts * runs * columns + column
     bias_at = bias + expert * parts * columns
 
-    total = bias_tile(bias_at, column, columns, block_m) * _SHRINK
+    total = bias_tile(bias_at, column, columns, block_m) * SHRINK
     if gated:
-        second = bias_tile(bias_at + columns, column, columns, block_m) * _SHRINK
+        second = bias_tile(bias_at + columns, column, columns, block_m) * SHRINK
     for run in tl.range(0, runs, num_stages=stages):
         # Weights first: x has to wait for the numbers of its rows.
         in_words = inside[:, None] & (word[None, :] < width // 8 - run * (_RUN // 8))
@@ -158,9 +113,9 @@ def _tile(
             scale = tl.load(scale_at + (runs + run) * columns, mask=inside, other=0)
             second = multiply(_unpack(weight, scale, block_n), x_tile, second)
 
-    total *= _GROW
+    total *= GROW
     if gated:
-        hidden = activate(total, second * _GROW, limit)
+        hidden = activate(total, second * GROW, limit)
         store_tile(out, tl.trans(hidden), start, row, held, column, columns)
     else:
         result = tl.trans(round_to(total, tl.bfloat16))
@@ -206,9 +161,10 @@ def _experts_mxfp4_kernel(
 
 GATE_UP_TILINGS = TilingTable(
     steps=(
-        # One token: narrow tiles, as wide ones would not give every SM a program.
-        (0.125, Tiling(block_m=16, block_n=64, group=1, warps=4, stages=6)),
-        (8, Tiling(block_m=16, block_n=128, group=1, warps=8, stages=4)),
+        # Few programs: narrow ones, whose warps split the inner dimension, give every SM some.
+        (0.3, Tiling(block_m=8, block_n=16, group=1, warps=4, stages=2, split=4)),
+        (4, Tiling(block_m=8, block_n=64, group=1, warps=4, stages=1, split=1)),
+        (12, Tiling(block_m=16, block_n=32, group=2, warps=4, stages=2, split=1)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=8, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=3)),
     ),
@@ -216,9 +172,10 @@ GATE_UP_TILINGS = TilingTable(
 )
 DOWN_TILINGS = TilingTable(
     steps=(
-        # One token: narrow tiles, as wide ones would not give every SM a program.
-        (0.125, Tiling(block_m=16, block_n=64, group=1, warps=4, stages=6)),
-        (8, Tiling(block_m=16, block_n=128, group=1, warps=8, stages=4)),
+        # Few programs: narrow ones, whose warps split the inner dimension, give every SM some.
+        (0.3, Tiling(block_m=8, block_n=32, group=1, warps=4, stages=2, split=4)),
+        (4, Tiling(block_m=8, block_n=64, group=1, warps=4, stages=2, split=1)),
+        (12, Tiling(block_m=16, block_n=64, group=2, warps=4, stages=2, split=1)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=8, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=3)),
     ),
@@ -275,7 +232,7 @@ def _launch(
     if not rows:
         return out
     tiling = (GATE_UP_TILINGS if gated else DOWN_TILINGS).choose(rows, experts)
-    _experts_mxfp4_kernel[(tiling.programs(rows, experts, columns),)](
+    operands = (
         x.contiguous(),
         weight.blocks.view(torch.int32),
         weight.scales.view(torch.int32),
@@ -285,15 +242,19 @@ def _launch(
         routing.first_row,
         out,
         limit,
-        experts,
-        triton.next_power_of_2(experts),
-        columns,
-        groups * 32,
-        gated,
-        tiling.block_m,
-        tiling.block_n,
-        tiling.group,
-        tiling.stages,
-        num_warps=tiling.warps,
     )
+    grid = (tiling.programs(rows, experts, columns),)
+    padded = triton.next_power_of_2(experts)
+    cut = (tiling.block_m, tiling.block_n, tiling.group)
+    if tiling.split:
+        experts_mxfp4_stream.experts_mxfp4_stream_kernel[grid](
+            *operands, experts, padded, columns, groups, gated,
+            *cut, tiling.split, tiling.warps, tiling.stages, experts_mxfp4_stream.WEIGHT_EVICTION,
+            num_warps=tiling.warps,
+        )  # fmt: skip
+    else:
+        _experts_mxfp4_kernel[grid](
+            *operands, experts, padded, columns, groups * 32, gated,
+            *cut, tiling.stages, num_warps=tiling.warps,
+        )  # fmt: skip
     return out

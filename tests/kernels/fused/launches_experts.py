@@ -52,6 +52,16 @@ def _layer(tokens: int, experts: int) -> None:
     experts_mxfp4(x, routing, _mxfp4(*first), _mxfp4(*second), *biases, LIMIT)
 
 
+def launches_mxfp4(tokens: int, experts: int) -> None:
+    """Both products with MXFP4 alone."""
+    routing, x = _routing(tokens, experts), _empty(tokens, HIDDEN)
+    gate_up = _mxfp4(experts, 2, INTERMEDIATE, HIDDEN)
+    down = _mxfp4(experts, 1, HIDDEN, INTERMEDIATE)
+    biases = _empty(experts, 2 * INTERMEDIATE), _empty(experts, HIDDEN)
+    with force(Implementation.TRITON):
+        experts_mxfp4(x, routing, gate_up, down, *biases, LIMIT)
+
+
 def launches() -> None:
     """Call each wrapper as an engine would."""
     with force(Implementation.TRITON):

@@ -5,6 +5,7 @@ import torch
 
 from rose.kernels import experts
 from rose.kernels.fused import experts_bf16, experts_fp8, experts_mxfp4
+from rose.kernels.fused.expert_tiles import Tiling, TilingTable
 from rose.kernels.quantize import dequantize_fp8_activations, quantize_fp8_activations
 from rose.kernels.reference import GEMM_TOLERANCE, Tolerance
 from tests.kernels.fused.expert_inputs import (
@@ -37,6 +38,9 @@ CASES = {
     "tiles of 64": ([65, 3], 160, 96),
     "tiles of 128": ([130], 160, 160),
 }
+STREAMED = [(8, 4, 1, 1), (8, 4, 4, 2), (16, 4, 2, 3), (32, 2, 1, 2), (8, 1, 1, 4)]
+"""Rows a tile, warps, parts of the inner dimension and depth of the streaming kernel for MXFP4."""
+
 if torch.cuda.is_available():
     for tokens, count in ((1, 32), (7, 128), (64, 32), (256, 128), (4096, 32)):
         chosen = torch.randint(0, count, (4 * tokens,), generator=torch.Generator().manual_seed(0))
@@ -96,6 +100,18 @@ def test_down(layer, name):
     found = fused(lambda: kernel.down(layer.rows, layer.routing, weight, layer.down.bias))[0]
     assert found.isfinite().all()
     assert_near(found[layer.checked], layer.down_truth(name, layer.rows), GEMM_TOLERANCE)
+
+
+@pytest.mark.parametrize("case", ["one token", "tiles of 64"])
+@pytest.mark.parametrize(("block_m", "warps", "split", "depth"), STREAMED)
+def test_streaming_tilings(case, block_m, warps, split, depth, monkeypatch, device):
+    layer = Layer(case, device)
+    for width, table in ((8, "GATE_UP_TILINGS"), (16, "DOWN_TILINGS")):
+        block_n = width * warps // split * (2 if depth == 1 else 1)
+        tiling = Tiling(block_m, block_n, 1, warps, depth, split)
+        monkeypatch.setattr(experts_mxfp4, table, TilingTable((), tiling))
+    test_gate_up(layer, "mxfp4")
+    test_down(layer, "mxfp4")
 
 
 def test_fp8_gate_up(layer):
