@@ -25,17 +25,19 @@ def main() -> None:
     os.environ.pop("TRITON_INTERPRET", None)
 
     from bench.kernel_cases.experts import K
-    from bench.tune_experts import candidates
+    from bench.tune_experts import TABLES, candidates
+    from rose.kernels.fused import experts_mxfp4
 
-    work = {
-        (product, options.experts, tiling, options.eviction): None
-        for product in options.product or PRODUCTS
-        for tokens in map(int, options.tokens.split(","))
-        for tiling in candidates(options.format, product, tokens * K / options.experts)
-    }
+    experts = options.experts
+    tilings: dict[tuple[str, int, object, str], None] = {}
+    for product in options.product or PRODUCTS:
+        for rows in (int(tokens) * K for tokens in options.tokens.split(",")):
+            chosen = getattr(experts_mxfp4, TABLES[product]).choose(rows, experts)
+            for tiling in (chosen, *candidates(options.format, product, rows / experts)):
+                tilings[product, experts, tiling, options.eviction] = None
     print("tiling; registers, stack, shared")
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        for line in pool.map(_compile, work):
+        for line in pool.map(_compile, tilings):
             print(line, flush=True)
 
 
