@@ -57,7 +57,7 @@ CUTS: tuple[tuple[int, int, int, tuple[int, ...]], ...] = (
 )
 Run = Callable[[], object]
 
-SHOWN = 4
+SHOWN = 10
 """Candidates of a case that are printed."""
 
 

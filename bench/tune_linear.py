@@ -34,8 +34,8 @@ def candidates(name: str, block_m: int) -> Iterator[SkinnyTiling]:
     widths = {8: (16, 32), 16: (16, 32, 64)}.get(block_m, (32,))
     for block_n, parts, step in itertools.product(widths, (2, 4, 8), steps):
         if parts * step <= longest:
-            yield SkinnyTiling(block_m, block_n, parts, step, depth=12, prefetch=False)
-    for depth, prefetch in ((3, False), (5, False), (3, True), (12, True)):
+            yield SkinnyTiling(block_m, block_n, parts, step, depth=12)
+    for depth, prefetch in ((2, 0), (3, 0), (4, 0), (5, 0), (3, 8), (3, 64)):
         yield SkinnyTiling(block_m, widths[0], 4, steps[0], depth, prefetch)
 
 

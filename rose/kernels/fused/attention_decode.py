@@ -44,19 +44,23 @@ from rose.kernels.fused.paged_tile import (
 )
 from rose.kernels.paged_kv import AttentionBatch, KVGroupBatch, LayerKV
 
-CONFIG = TileConfig(keys=64, warps=4, stages=3)
-"""26 KiB of shared memory and 96 registers a thread (values are fetched to registers): five
-programs share an SM, with two tiles, 32 KiB, of each on their way."""
+CONFIG = TileConfig(keys=64, warps=4, stages=2)
+"""96 registers a thread (values are fetched to registers): five programs share an SM, with a tile,
+16 KiB, of each on its way. Two tiles of each were up to a tenth slower."""
 
-WINDOW_CONFIG = TileConfig(keys=128, warps=4, stages=2)
+WINDOW_CONFIG = TileConfig(keys=128, warps=4, stages=1)
 """Of a sliding layer, whose tiles begin where the window does: gpt-oss's window is one tile."""
 
 LEAST_COLUMNS = 8
 """With 8 columns products are mma.sync, values are fetched to registers; with 16 or more they are
 wgmma, and all goes through shared memory (53 KiB, four programs an SM)."""
 
-PROGRAMS = 16 * 132
-"""Wanted of a launch: some four rounds of an H200's SMs, so that unequal lengths even out."""
+PROGRAMS = 5 * 132
+"""Wanted of a launch at least: what an H200 holds at once."""
+
+SEQUENCE_PARTS = 5
+"""Wanted of a sequence on average, so that many sequences are more than one round of programs and
+end together."""
 
 SPLIT_KEYS = 128
 """The least keys of a part: fewer would cost more to merge than they save."""
@@ -314,7 +318,7 @@ def attend(
         out: like query.
         config: chosen by benchmarks; None: CONFIG or WINDOW_CONFIG.
         least_columns: of the products, 8 or 16.
-        programs: wanted of the launch; None: PROGRAMS.
+        programs: wanted of the launch; None: PROGRAMS, or SEQUENCE_PARTS say.
         split_keys: the least keys of a part; None: SPLIT_KEYS.
     """
     plan, where = batch.plan, batch.groups[group]
@@ -329,6 +333,8 @@ def attend(
     config = config or (WINDOW_CONFIG if windowed else CONFIG)
     direct = count == len(batch.query_lens)
     wanted = max(1, (programs or PROGRAMS) // kv_heads)
+    if programs is None:
+        wanted = max(wanted, SEQUENCE_PARTS * count)
     split_keys = split_keys or SPLIT_KEYS
     slots = slot_count(count, wanted, split_keys, where, block_size)
     partial = Partial.empty(slots, width, query)

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rose.kernels.fused import experts_mxfp4_stream
+from rose.kernels.fused import dependent, experts_mxfp4_stream
 from rose.kernels.fused.expert_tiles import (
     MASKED_ROWS,
     Tiling,
@@ -144,6 +144,7 @@ def _experts_mxfp4_kernel(
     stages: tl.constexpr,
 ) -> None:
     """One tile; with `gated` of two parts, whose activation is the result."""
+    dependent.start()
     expert, start, rows, first_column = find_tile(
         tokens_per_expert, first_row, experts, experts_padded, columns, block_m, block_n, group
     )
@@ -162,8 +163,9 @@ def _experts_mxfp4_kernel(
 GATE_UP_TILINGS = TilingTable(
     steps=(
         # Few programs: narrow ones, whose warps split the inner dimension, give every SM some.
-        (0.3, Tiling(block_m=8, block_n=16, group=1, warps=4, stages=2, split=4)),
-        (4, Tiling(block_m=8, block_n=64, group=1, warps=4, stages=1, split=1)),
+        (0.1, Tiling(block_m=8, block_n=32, group=1, warps=4, stages=2, split=4)),
+        (0.3, Tiling(block_m=8, block_n=16, group=1, warps=2, stages=4, split=1)),
+        (5, Tiling(block_m=8, block_n=32, group=1, warps=2, stages=2, split=1)),
         (12, Tiling(block_m=16, block_n=32, group=2, warps=4, stages=2, split=1)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=8, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=3)),
@@ -173,8 +175,9 @@ GATE_UP_TILINGS = TilingTable(
 DOWN_TILINGS = TilingTable(
     steps=(
         # Few programs: narrow ones, whose warps split the inner dimension, give every SM some.
-        (0.3, Tiling(block_m=8, block_n=32, group=1, warps=4, stages=2, split=4)),
-        (4, Tiling(block_m=8, block_n=64, group=1, warps=4, stages=2, split=1)),
+        (0.1, Tiling(block_m=8, block_n=16, group=1, warps=4, stages=3, split=4)),
+        (0.3, Tiling(block_m=8, block_n=32, group=1, warps=2, stages=2, split=1)),
+        (5, Tiling(block_m=8, block_n=64, group=1, warps=2, stages=2, split=1)),
         (12, Tiling(block_m=16, block_n=64, group=2, warps=4, stages=2, split=1)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=8, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=3)),
@@ -250,11 +253,11 @@ def _launch(
         experts_mxfp4_stream.experts_mxfp4_stream_kernel[grid](
             *operands, experts, padded, columns, groups, gated,
             *cut, tiling.split, tiling.warps, tiling.stages, experts_mxfp4_stream.WEIGHT_EVICTION,
-            num_warps=tiling.warps,
+            num_warps=tiling.warps, **dependent.LAUNCH,
         )  # fmt: skip
     else:
         _experts_mxfp4_kernel[grid](
             *operands, experts, padded, columns, groups * 32, gated,
-            *cut, tiling.stages, num_warps=tiling.warps,
+            *cut, tiling.stages, num_warps=tiling.warps, **dependent.LAUNCH,
         )  # fmt: skip
     return out

@@ -23,6 +23,7 @@ takes to find a tile and to see its first bytes.
 import triton
 import triton.language as tl
 
+from rose.kernels.fused import dependent
 from rose.kernels.fused.expert_tiles import activate, find_tile, multiply, source_rows
 from rose.kernels.fused.interpret import INTERPRETED, round_to
 from rose.kernels.fused.mxfp4_unpack import GROW, unpack_words, wide_scale
@@ -160,6 +161,7 @@ def experts_mxfp4_stream_kernel(
     A row of the weight has `groups` of 32. `split` of the warps share the inner dimension, the
     others the columns. Weights are fetched `depth` steps before their use.
     """
+    dependent.start()
     expert, start, rows, first_column = find_tile(
         tokens_per_expert, first_row, experts, experts_padded, columns, block_m, block_n, group
     )

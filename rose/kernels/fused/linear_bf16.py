@@ -29,10 +29,10 @@ FEW_ROWS = 16
 """For more rows cuBLAS serves."""
 
 TILINGS = {
-    8: SkinnyTiling(block_m=8, block_n=16, parts=4, step=64, depth=8),
-    16: SkinnyTiling(block_m=16, block_n=32, parts=4, step=64, depth=8),
-    32: SkinnyTiling(block_m=32, block_n=32, parts=4, step=64, depth=6, prefetch=False),
-    64: SkinnyTiling(block_m=64, block_n=32, parts=4, step=64, depth=6, prefetch=False),
+    8: SkinnyTiling(block_m=8, block_n=16, parts=4, step=64, depth=3),
+    16: SkinnyTiling(block_m=16, block_n=16, parts=4, step=64, depth=3),
+    32: SkinnyTiling(block_m=32, block_n=32, parts=4, step=64, depth=6),
+    64: SkinnyTiling(block_m=64, block_n=32, parts=4, step=64, depth=6),
 }
 """By the most rows that each is for. What stands beyond FEW_ROWS is for benches."""
 

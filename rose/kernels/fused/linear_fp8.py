@@ -144,8 +144,8 @@ def _linear_fp8_few_kernel(
 
 
 FEW_TILINGS = {
-    8: SkinnyTiling(block_m=8, block_n=16, parts=4, step=FP8_BLOCK, depth=8),
-    16: SkinnyTiling(block_m=16, block_n=32, parts=4, step=FP8_BLOCK, depth=8),
+    8: SkinnyTiling(block_m=8, block_n=16, parts=4, step=FP8_BLOCK, depth=3),
+    16: SkinnyTiling(block_m=16, block_n=16, parts=4, step=FP8_BLOCK, depth=3),
 }
 """By the most rows that each is for; for more rows or columns, tiles of 64 columns serve."""
 

@@ -19,8 +19,8 @@ from rose.kernels.fused import dependent
 from rose.kernels.fused.interpret import round_to
 from rose.kernels.quantize import ceil_div
 
-ONE_PROGRAM = 64
-"""Up to so many tokens one program serves: a second launch would cost more than it saves."""
+ONE_PROGRAM = 4096
+"""Up to so many logits one program serves: a second launch would cost more than it saves."""
 
 TILE = 8192
 """The most logits of a block: 16 a thread at 16 warps, which registers hold without a spill."""
@@ -326,14 +326,16 @@ def _route_place_kernel(
     )
 
 
-def block_tokens(tokens: int, padded: int, one_program: int = ONE_PROGRAM) -> int:
+def block_tokens(tokens: int, padded: int, one_program: int | None = None) -> int:
     """Tokens of one block: few sizes, so that few kernels are compiled.
 
     Args:
         tokens: of the batch.
         padded: experts, rounded up to a power of two.
-        one_program: up to so many tokens are one block, if a tile holds them.
+        one_program: up to so many tokens are one block, if a tile holds them; None: ONE_PROGRAM
+            says.
     """
+    one_program = min(64, ONE_PROGRAM // padded) if one_program is None else one_program
     if tokens <= one_program:
         block = 8 if tokens <= 8 else 32 if tokens <= 32 else max(64, one_program)
     else:
@@ -360,7 +362,7 @@ def empty_routing(
 
 
 def route(
-    logits: Tensor, k: int, one_program: int = ONE_PROGRAM
+    logits: Tensor, k: int, one_program: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The fields of `routing.Routing`, in their order.
 

@@ -12,8 +12,7 @@ dimension each, as a batch of products; the parts are summed in a fixed order at
 parts and steps, the sums of a row do not depend on the tiling, nor on the rows beside it.
 
 No kernel writes weights, so a program that came while the kernel before still runs (`dependent`)
-asks L2 for its own before it waits. Bytes that wait there cost no time later: with a norm before
-that takes 2 us, up to 8 MB.
+may ask L2 for some of its own before it waits.
 """
 # mypy: disable-error-code="untyped-decorator"
 
@@ -52,7 +51,7 @@ class SkinnyTiling:
         parts: of a step of the inner dimension; each has a warp.
         step: inner values of a part.
         depth: steps in shared memory, at most; as many as fit if all programs are to be resident.
-        prefetch: whether a program first asks L2 for its whole weight.
+        prefetch: lines of each column that a program first asks L2 for.
     """
 
     block_m: int
@@ -60,7 +59,7 @@ class SkinnyTiling:
     parts: int
     step: int
     depth: int
-    prefetch: bool = True
+    prefetch: int = 0
 
     def stages(self, columns: int, width: int, rows: int, item_bytes: int) -> int:
         """Triton's number of stages: one more than there are buffers.
@@ -81,8 +80,8 @@ class SkinnyTiling:
     def lines(self, width: int, item_bytes: int) -> int:
         """Lines of L2 that a program prefetches of a column, a power of two; 0 for none."""
         # One more where columns may start inside a line.
-        lines = width * item_bytes // LINE_BYTES + 1
-        return triton.next_power_of_2(lines) if self.prefetch else 0
+        lines = min(self.prefetch, width * item_bytes // LINE_BYTES + 1)
+        return triton.next_power_of_2(lines) if lines else 0
 
 
 @triton.jit

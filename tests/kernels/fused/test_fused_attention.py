@@ -217,6 +217,7 @@ def spans(lens, device, monkeypatch, **options):
 def test_long_sequences_get_more_parts(extra, device, monkeypatch):
     monkeypatch.setattr(attention_decode, "SPLIT_KEYS", 64)
     monkeypatch.setattr(attention_decode, "PROGRAMS", 2 * 10)
+    monkeypatch.setattr(attention_decode, "SEQUENCE_PARTS", 1)
     lens = [(1, 64), (1, 6 * 64), (1, 1), (1, 2 * 64), (1, 20 * 64 - 1), *extra]
     found, slots = spans(lens, device, monkeypatch)
     # 30 tiles, 10 parts wanted: 3 tiles a part.
@@ -238,6 +239,7 @@ def test_parts_of_any_lengths_have_a_slot_each(keys, programs, chunk, device):
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(attention_decode, "SPLIT_KEYS", 64)
         monkeypatch.setattr(attention_decode, "PROGRAMS", programs)
+        monkeypatch.setattr(attention_decode, "SEQUENCE_PARTS", 0)
         if max(keys) <= 64 - 16 * 2:  # two blocks more are in the tables
             AttentionCase(lens, device, heads=1, kv_heads=1).check()
             return

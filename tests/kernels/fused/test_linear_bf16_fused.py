@@ -42,7 +42,7 @@ def test_linear(rows, out, width, with_bias, device):
     "tiling",
     [
         SkinnyTiling(block_m=8, block_n=32, parts=8, step=16, depth=2),
-        SkinnyTiling(block_m=8, block_n=16, parts=1, step=128, depth=9, prefetch=False),
+        SkinnyTiling(block_m=8, block_n=16, parts=1, step=128, depth=9),
     ],
 )
 def test_other_tilings(tiling, device):

@@ -74,7 +74,7 @@ def test_few_rows_of_many_columns(device, monkeypatch):
     "tiling",
     [
         SkinnyTiling(block_m=8, block_n=32, parts=8, step=128, depth=2),
-        SkinnyTiling(block_m=8, block_n=128, parts=1, step=128, depth=9, prefetch=False),
+        SkinnyTiling(block_m=8, block_n=128, parts=1, step=128, depth=9),
     ],
 )
 def test_other_tilings(tiling, device):

@@ -75,7 +75,7 @@ def test_what_it_cannot_serve_takes_two(shape, device, monkeypatch):
 
 def test_another_tiling(device):
     inputs = Inputs((5, 2, 2, 64, 400), device)
-    tiling = SkinnyTiling(block_m=8, block_n=64, parts=4, step=64, depth=3, prefetch=False)
+    tiling = SkinnyTiling(block_m=8, block_n=64, parts=4, step=64, depth=3)
     run = lambda: inputs.together(lambda *args: qkv_bf16.multiply_with(tiling, *args))  # noqa: E731
     wanted = fused(inputs.apart)
     assert all(same_bytes(*pair) for pair in zip(fused(run), wanted, strict=True))
