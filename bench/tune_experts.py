@@ -74,12 +74,12 @@ def candidates(name: str, product: str, rows_an_expert: float) -> Iterator[Tilin
         # One part leaves registers for sums twice as wide.
         widths = (*widths, 256) if product == "down" else widths
     if name == "fp8":
-        widths = (128,)
+        widths, stages = (128,), (2, *stages)
     for cut in itertools.product(heights, widths, groups, stages):
         block_m, block_n, group, depth = cut
         # Two warp groups would unpack the same 64 columns; one alone would spill larger sums.
         yield Tiling(block_m, block_n, group, 4 if block_n == 64 else 8, depth)
-        if block_m <= 32 and block_n == 128:
+        if block_n == 128 and (block_m <= 32 or (block_m == 64 and name == "fp8")):
             yield Tiling(block_m, block_n, group, 4, depth)
 
 

@@ -26,6 +26,7 @@ from rose.server.chat.harmony import HarmonyFormat
 from rose.server.detokenize import TextCodec
 
 MAX_TURN_TOKENS = 512
+KV_CACHE_BYTES = 2 << 30
 POINTS_APART = 0.01
 """How far the precisions may differ, in the share of right answers and in each target."""
 
@@ -139,7 +140,9 @@ def evaluate_model(
     show: int = 0,
 ) -> Report:
     """Measure one model in one precision, through the engine."""
-    with LLM(model, quantization=quantization, device=device, max_num_seqs=batch) as llm:
+    # A GPU's whole memory would be too much for such a model, and leave others none.
+    cache = {"kv_cache_bytes": KV_CACHE_BYTES} if device == "cuda" else {}
+    with LLM(model, quantization=quantization, device=device, max_num_seqs=batch, **cache) as llm:
         evaluation = Evaluation(cases, efforts, _load_codec(Path(llm.info.model_path)))
         begun = time.perf_counter()
         write = engine_writer(llm, evaluation.chat_format, max_tokens)
