@@ -90,6 +90,13 @@ def _experts(tokens: int) -> Iterator[Case]:
         (CHOICES + 2) * row,
         0,
     )
+    weight = _lazy(HIDDEN)
+    yield Case(
+        f"combine_norm tokens={tokens}",
+        lambda: routing.combine_norm(computed(), routed(), residual(), weight(), 1e-5),
+        (CHOICES + 3) * row,
+        0,
+    )
 
 
 def _routing(tokens: int, experts: int) -> Case:

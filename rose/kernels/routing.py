@@ -19,6 +19,8 @@ class Routing:
         token_of_row: int32 [tokens * k]; rows of one expert keep the order of tokens.
         tokens_per_expert: int32 [experts].
         first_row: int32 [experts + 1]; expert e computes rows first_row[e] : first_row[e + 1].
+        tiles: int32 [tokens * k], or None; each tile of few rows as one word, for the fused
+            kernels: see `fused.expert_tiles`.
     """
 
     weights: Tensor
@@ -26,6 +28,7 @@ class Routing:
     token_of_row: Tensor
     tokens_per_expert: Tensor
     first_row: Tensor
+    tiles: Tensor | None = None
 
 
 def route(logits: Tensor, k: int) -> Routing:
@@ -87,3 +90,28 @@ def combine(rows: Tensor, routing: Routing, residual: Tensor | None = None) -> T
 
         return fused_combine(rows, routing.weights, routing.row_of, residual)
     return reference.combine(rows, routing.weights, routing.row_of, residual)
+
+
+def combine_norm(
+    rows: Tensor, routing: Routing, residual: Tensor, weight: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Add to the residual stream what `combine` gives, and normalise the sum.
+
+    Args:
+        rows: [tokens * k, width], in the routing's order of rows, computed by way of `routing`.
+        routing: who computed what.
+        residual: rows' dtype [tokens, width].
+        weight: of the norm, [width].
+        epsilon: added to the mean of squares.
+
+    Returns:
+        `combine` of the three, to the bit, and `norm.rms_norm` of it, both rows' dtype
+        [tokens, width].
+    """
+    if use_triton("combine", rows):
+        from rose.kernels.fused.combine import combine_norm as fused_combine_norm
+
+        weights, row_of = routing.weights, routing.row_of
+        return fused_combine_norm(rows, weights, row_of, residual, weight, epsilon)
+    total = reference.combine(rows, routing.weights, routing.row_of, residual)
+    return total, reference.rms_norm(total, weight, epsilon)

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from rose.kernels.routing import Routing, combine, route_linear
+from rose.kernels.routing import Routing, combine, combine_norm, route_linear
+from rose.layers.norm import RMSNorm
 from rose.quant.scheme import QuantScheme
 
 
@@ -85,10 +86,20 @@ class MoE(nn.Module):
         self.gate_up_bias = nn.Parameter(gate_up_bias, requires_grad=False)
         self.down_bias = nn.Parameter(down_bias, requires_grad=False)
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Map x [tokens, hidden_size] to the same shape and dtype, and add `residual` to it."""
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [tokens, hidden_size] to the same shape and dtype."""
+        rows, routing = self._experts(x)
+        return combine(rows, routing)
+
+    def add(self, residual: Tensor, x: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+        """Add what x gives to the residual stream; the sum, and the sum normalised by `norm`."""
+        rows, routing = self._experts(x)
+        return combine_norm(rows, routing, residual, norm.weight, norm.epsilon)
+
+    def _experts(self, x: Tensor) -> tuple[Tensor, Routing]:
+        """What each token's experts compute [tokens * experts_per_token, hidden_size]."""
         routing = self.router(x)
         rows = self.gate_up.expert_mlp(
             self.down, x, routing, self.gate_up_bias, self.down_bias, self.swiglu_limit
         )
-        return combine(rows, routing, residual)
+        return rows, routing

@@ -1,6 +1,7 @@
 """gpt-oss (OpenAI 2025): attention with sinks and a mixture of experts, of any size."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -59,13 +60,31 @@ class GptOssLayer(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, batch: AttentionBatch, kv: LayerKV
-    ) -> Tensor:
-        """Map the residual stream x [tokens, hidden_size] to the next layer's."""
-        attended = self.attention(self.attention_norm(x), cos, sin, batch, kv)
+        self,
+        x: Tensor,
+        normed: Tensor,
+        next_norm: RMSNorm,
+        cos: Tensor,
+        sin: Tensor,
+        batch: AttentionBatch,
+        kv: LayerKV,
+    ) -> tuple[Tensor, Tensor]:
+        """Map the residual stream to the next layer's.
+
+        An addition and the norm after it are one op, so a layer ends with the norm of the next.
+
+        Args:
+            x: [tokens, hidden_size].
+            normed: x normalised by `attention_norm`.
+            next_norm: what comes after this layer: the next one's norm, or the model's.
+            cos, sin, batch, kv: see `Attention`.
+
+        Returns:
+            The stream, and the stream normalised by `next_norm`.
+        """
+        attended = self.attention(normed, cos, sin, batch, kv)
         x, normed = self.moe_norm.add(x, attended)
-        out: Tensor = self.moe(normed, residual=x)
-        return out
+        return self.moe.add(x, normed, next_norm)
 
 
 class GptOss(nn.Module):
@@ -149,10 +168,12 @@ class GptOss(nn.Module):
         """
         cos, sin = self.rotary(positions)
         x = self.embed(token_ids)
-        for layer, cache in zip(self.layers, kv, strict=True):
-            x = layer(x, cos, sin, batch, cache)
-        out: Tensor = self.norm(x)
-        return out
+        layers = cast("Iterable[GptOssLayer]", self.layers)
+        first, *following = [*(layer.attention_norm for layer in layers), self.norm]
+        normed: Tensor = first(x)
+        for layer, next_norm, cache in zip(layers, following, kv, strict=True):
+            x, normed = layer(x, normed, next_norm, cos, sin, batch, cache)
+        return normed
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Map hidden [rows, hidden_size] to float32 logits [rows, vocab_size]."""

@@ -7,6 +7,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from rose.kernels.dispatch import Implementation, force
 from rose.layers.moe import MoE
+from rose.layers.norm import RMSNorm
 from rose.quant import quant_scheme
 
 HIDDEN, INTERMEDIATE, EXPERTS, K = 160, 96, 6, 2
@@ -43,8 +44,11 @@ def test_a_layer_computes_the_same_either_way(name, tokens):
     layer = random_layer(name)
     x = torch.randn(tokens, HIDDEN, generator=torch.Generator().manual_seed(1))
     x = x.bfloat16().to(DEVICE)
+    norm = RMSNorm(HIDDEN, 1e-5, dtype=torch.bfloat16, device=DEVICE)
+    norm.weight.fill_(0.5)
     with force(Implementation.REFERENCE):
-        wanted = layer(x, residual=x).float()
+        wanted = (layer(x), *layer.add(x, x, norm))
     with force(Implementation.TRITON):
-        found = layer(x, residual=x).float()
-    assert (found - wanted).abs().max() <= BOUNDS[name] * wanted.abs().max()
+        found = (layer(x), *layer.add(x, x, norm))
+    for each, truth in zip(found, wanted, strict=True):
+        assert (each.float() - truth.float()).abs().max() <= BOUNDS[name] * truth.abs().max()

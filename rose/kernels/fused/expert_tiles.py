@@ -5,6 +5,10 @@ from shapes alone: each expert may leave one tile ragged, so `rows // block_m + 
 whatever the router does, and a program that finds no tile in its slot leaves at once. Nothing is
 read back to the host, so the launch can be captured in a CUDA graph.
 
+Where rows are few, the routing lists the tiles of `LISTED` rows: a word each, in the order of the
+slots, then zeros. A program then knows its tile after one load; to find it among the counts of all
+experts takes two, and sums that cross warps.
+
 Where tokens are few, weights are the left operand: output columns take the 64 or more rows that
 wgmma wants, and tokens its N dimension, of which 16 will do. Accumulators are [block_n, block_m].
 Tiles of 128 rows have a second form for half as many: of gpt-oss-120b's 256 rows an expert in a
@@ -22,6 +26,9 @@ from rose.kernels.fused.swiglu import clamped_swiglu
 from rose.kernels.quantize import ceil_div
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
+
+LISTED = tl.constexpr(8)
+"""Rows of a tile in a routing's list."""
 
 MASKED_ROWS = tl.constexpr(32)
 """Tiles of at most so many rows mask the loads of those that they lack. In larger ones few are
@@ -102,20 +109,44 @@ def find_tile(
     slot = program // (group * column_tiles) * group + member % group
 
     index = tl.arange(0, experts_padded)
-    counts = tl.load(tokens_per_expert + index, mask=index < experts, other=0)
+    inside = index < experts
+    counts = tl.load(tokens_per_expert + index, mask=inside, other=0)
+    firsts = tl.load(first_row + index, mask=inside, other=0)
     tiles = (counts + block_m - 1) // block_m
     ends = tl.cumsum(tiles, 0)
-    expert = tl.sum((ends <= slot).to(tl.int32), 0)
-    offset = (slot - tl.sum(tl.where(ends <= slot, tiles, 0), 0)) * block_m
-    first = tl.load(first_row + tl.minimum(expert, experts - 1))
-    count = tl.load(tokens_per_expert + tl.minimum(expert, experts - 1))
-    start = first.to(tl.int64) + offset
+    offset = (slot - ends + tiles) * block_m
+    start = (firsts + offset).to(tl.int64)
+    rows = tl.minimum(counts - offset, block_m).to(tl.int64)
+    # One expert's lane knows it all, and one sum brings it to every thread.
+    mine = (ends > slot) & (ends - tiles <= slot)
+    word = tl.sum(tl.where(mine, start | (rows << 32) | ((index + 1).to(tl.int64) << 48), 0), 0)
     return (
-        expert.to(tl.int64),
-        start,
-        tl.minimum(count - offset, block_m),
+        tl.where(word == 0, experts, (word >> 48) - 1),
+        word & 0xFFFFFFFF,
+        ((word >> 32) & 0xFFFF).to(tl.int32),
         member // group * block_n,
     )
+
+
+@triton.jit
+def listed(expert: tl.tensor, start: tl.tensor, rows: tl.tensor) -> tl.tensor:
+    """The words of tiles, int32, of at most 256 experts; `rows` may be more than a tile's."""
+    return tl.minimum(rows, LISTED) | (expert << 4) | (start << 12)
+
+
+@triton.jit
+def find_listed_tile(
+    tiles: tl.tensor, experts: tl.constexpr, columns: tl.constexpr, block_n: tl.constexpr
+) -> tl.tensor:
+    """`find_tile` by the routing's list, for tiles of `LISTED` rows in groups of one."""
+    column_tiles: tl.constexpr = (columns + block_n - 1) // block_n
+    slot = tl.program_id(0) // column_tiles
+    # From L2: it may be read before the kernel ahead has ended, when L1 may hold an older list.
+    word = tl.load(tiles + slot, cache_modifier=".cg")
+    rows = word & 15
+    expert = tl.where(rows == 0, experts, (word >> 4) & 0xFF)
+    first_column = tl.program_id(0) % column_tiles * block_n
+    return expert.to(tl.int64), (word >> 12).to(tl.int64), rows, first_column
 
 
 @triton.jit

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rose.kernels.fused import dependent, experts_mxfp4_stream
 from rose.kernels.fused.expert_tiles import (
+    LISTED,
     MASKED_ROWS,
     Tiling,
     TilingTable,
@@ -210,7 +211,8 @@ def down(hidden: Tensor, routing: Routing, weight: Mxfp4Matrices, bias: Tensor) 
 
     Args:
         hidden: bfloat16 [tokens * k, in], in the routing's order of rows.
-        routing: which expert computes which row.
+        routing: which expert computes which row; the kernel ahead of this one, which computes
+            `hidden`, has not written it: it is read before that one has ended.
         weight: [experts, 1] matrices [out, in], tiled.
         bias: bfloat16 [experts, out].
 
@@ -243,21 +245,24 @@ def _launch(
         routing.token_of_row,
         routing.tokens_per_expert,
         routing.first_row,
-        out,
-        limit,
     )
+    results = (out, limit)
     grid = (tiling.programs(rows, experts, columns),)
     padded = triton.next_power_of_2(experts)
     cut = (tiling.block_m, tiling.block_n, tiling.group)
     if tiling.split:
+        listed = tiling.block_m == LISTED.value and tiling.group == 1
+        early = experts_mxfp4_stream.EARLY_DOWN and not gated
         experts_mxfp4_stream.experts_mxfp4_stream_kernel[grid](
-            *operands, experts, padded, columns, groups, gated,
-            *cut, tiling.split, tiling.warps, tiling.stages, experts_mxfp4_stream.WEIGHT_EVICTION,
+            *operands, routing.tiles if listed else None, *results,
+            experts, padded, columns, groups, gated,
+            *cut, tiling.split, tiling.warps, tiling.stages, early,
+            experts_mxfp4_stream.WEIGHT_EVICTION,
             num_warps=tiling.warps, **dependent.LAUNCH,
         )  # fmt: skip
     else:
         _experts_mxfp4_kernel[grid](
-            *operands, experts, padded, columns, groups * 32, gated,
+            *operands, *results, experts, padded, columns, groups * 32, gated,
             *cut, tiling.stages, num_warps=tiling.warps, **dependent.LAUNCH,
         )  # fmt: skip
     return out

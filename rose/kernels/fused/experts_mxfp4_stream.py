@@ -24,13 +24,22 @@ import triton
 import triton.language as tl
 
 from rose.kernels.fused import dependent
-from rose.kernels.fused.expert_tiles import activate, find_tile, multiply, source_rows
+from rose.kernels.fused.expert_tiles import (
+    activate,
+    find_listed_tile,
+    find_tile,
+    multiply,
+    source_rows,
+)
 from rose.kernels.fused.interpret import INTERPRETED, round_to
 from rose.kernels.fused.mxfp4_unpack import GROW, unpack_words, wide_scale
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
 _RUN = tl.constexpr(128)
 """Inner values a step of a warp, of each row and token."""
+
+EARLY_DOWN = True
+"""Whether down asks for its first weights while gate and up are still computed."""
 
 WEIGHT_EVICTION = ""
 """Of the weights' loads: "", or "evict_first", so that x stays in L1."""
@@ -141,6 +150,7 @@ def experts_mxfp4_stream_kernel(
     token_of_row: tl.tensor,
     tokens_per_expert: tl.tensor,
     first_row: tl.tensor,
+    listed_tiles: tl.tensor | None,
     out: tl.tensor,
     limit: tl.tensor,
     experts: tl.constexpr,
@@ -154,18 +164,27 @@ def experts_mxfp4_stream_kernel(
     split: tl.constexpr,
     warps: tl.constexpr,
     depth: tl.constexpr,
+    early: tl.constexpr,
     eviction: tl.constexpr,
 ) -> None:
     """One tile; with `gated` of two parts, whose activation is the result.
 
     A row of the weight has `groups` of 32. `split` of the warps share the inner dimension, the
-    others the columns. Weights are fetched `depth` steps before their use.
+    others the columns. Weights are fetched `depth` steps before their use; with `early`, those of
+    the first steps while the kernel ahead still computes x.
     """
-    dependent.start()
-    expert, start, rows, first_column = find_tile(
-        tokens_per_expert, first_row, experts, experts_padded, columns, block_m, block_n, group
-    )
+    if not early:
+        dependent.start()
+    if listed_tiles is None:
+        expert, start, rows, first_column = find_tile(
+            tokens_per_expert, first_row, experts, experts_padded, columns, block_m, block_n, group
+        )
+    else:
+        expert, start, rows, first_column = find_listed_tile(
+            listed_tiles, experts, columns, block_n
+        )
     if expert >= experts:
+        # Without a wait, if early: others of this launch have tiles, and do wait.
         return
     parts: tl.constexpr = 2 if gated else 1
     runs: tl.constexpr = (groups + 3) // 4
@@ -191,12 +210,6 @@ def experts_mxfp4_stream_kernel(
     # Triton would have lanes along the rows.
     scale_at = scales + expert * (parts * runs * columns)
     scale_at = tl.max_contiguous(scale_at + (column + part * columns + thread * 0), (1, 1, 1))
-    x_at = ()
-    for octet in tl.static_range(octets):
-        token = source_rows(token_of_row, start, 8 * octet + lane, rows, gated)
-        at = x + (token * (groups * 32))[None, :, None, None]
-        x_at = x_at + (at + (of_row * 32)[:, :, :, None] + tl.arange(0, 8),)
-
     steps: tl.constexpr = (runs + split - 1) // split
     whole: tl.constexpr = groups // (4 * split)
     turns: tl.constexpr = whole // depth - 1 if whole >= depth else 0
@@ -208,6 +221,26 @@ def experts_mxfp4_stream_kernel(
                 columns, groups, split, tiles, gated, ragged, eviction,
             ),
         )  # fmt: skip
+    # Asked for after the weights, which nothing has to wait for; used at the end.
+    tile_column = (
+        first_column
+        + tl.arange(0, abreast)[:, None, None] * (block_n // abreast)
+        + tl.arange(0, tiles)[None, :, None] * (8 if gated else 16)
+        + lane[None, None, :]
+    )
+    beside: tl.constexpr = columns if gated else 8
+    in_low = tile_column < columns
+    in_high = in_low if gated else tile_column + 8 < columns
+    bias_at = bias + expert * (parts * columns) + tile_column
+    bias_low = tl.load(bias_at, mask=in_low, other=0.0)
+    bias_high = tl.load(bias_at + beside, mask=in_high, other=0.0)
+    if early:
+        dependent.start()
+    x_at = ()
+    for octet in tl.static_range(octets):
+        token = source_rows(token_of_row, start, 8 * octet + lane, rows, gated)
+        at = x + (token * (groups * 32))[None, :, None, None]
+        x_at = x_at + (at + (of_row * 32)[:, :, :, None] + tl.arange(0, 8),)
     total = tl.zeros([warps, 16 * tiles, block_m], tl.float32)
     exists = tl.broadcast_to(of_row[:, :, :, None] < groups, (4, 8, warps, 8))
     for turn in tl.range(0, turns, num_stages=1):
@@ -242,22 +275,12 @@ def experts_mxfp4_stream_kernel(
     total = tl.reshape(total * GROW, (split, abreast, tiles, 2, 8, block_m))
     total = tl.trans(tl.sum(total, 0), (0, 1, 3, 4, 2))
     low, high = tl.split(total)
-    per_tile: tl.constexpr = 8 if gated else 16
-    column = (
-        first_column
-        + tl.arange(0, abreast)[:, None, None] * (block_n // abreast)
-        + tl.arange(0, tiles)[None, :, None] * per_tile
-        + lane[None, None, :]
-    )
+    low += bias_low.to(tl.float32)[:, :, :, None]
+    high += bias_high.to(tl.float32)[:, :, :, None]
     row = tl.arange(0, block_m)
     held = (row < rows)[None, None, None, :]
-    at = out + (start + row)[None, None, None, :] * columns + column[:, :, :, None]
-    bias_at = bias + expert * (parts * columns) + column
-    beside: tl.constexpr = columns if gated else 8
-    low += tl.load(bias_at, mask=column < columns, other=0.0).to(tl.float32)[:, :, :, None]
-    in_high = column < columns if gated else column + 8 < columns
-    high += tl.load(bias_at + beside, mask=in_high, other=0.0).to(tl.float32)[:, :, :, None]
-    stored = held & (column < columns)[:, :, :, None]
+    at = out + (start + row)[None, None, None, :] * columns + tile_column[:, :, :, None]
+    stored = held & in_low[:, :, :, None]
     if gated:
         tl.store(at, activate(low, high, limit), mask=stored)
     else:

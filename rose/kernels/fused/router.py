@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rose.kernels.fused import dependent
 from rose.kernels.fused.interpret import round_to
-from rose.kernels.fused.routing import empty_routing, route_block
+from rose.kernels.fused.routing import Fields, empty_routing, route_block
 from rose.kernels.quantize import ceil_div
 
 FEW = 16
@@ -80,6 +80,7 @@ def _router_kernel(
     token_of_row: tl.tensor,
     tokens_per_expert: tl.tensor,
     first_row: tl.tensor,
+    tiles: tl.tensor | None,
     tokens: tl.tensor,
     width: tl.constexpr,
     rows: tl.constexpr,
@@ -110,6 +111,7 @@ def _router_kernel(
             token_of_row,
             tokens_per_expert,
             first_row,
+            tiles,
             tokens,
             experts,
             k,
@@ -119,10 +121,8 @@ def _router_kernel(
         )
 
 
-def route_few(
-    x: Tensor, weight: Tensor, bias: Tensor, k: int, arrivals: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The fields of `routing.Routing`, in their order, of logits x W^T + bias in bfloat16.
+def route_few(x: Tensor, weight: Tensor, bias: Tensor, k: int, arrivals: Tensor) -> Fields:
+    """The fields of a routing by the logits x W^T + bias in bfloat16.
 
     Args:
         x: bfloat16 [tokens, width], few tokens: `FEW` is where more stop to pay.

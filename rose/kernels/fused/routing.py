@@ -4,7 +4,7 @@ A tile of tokens x experts is on the chip at once: k rounds of maximum choose th
 word an expert with a bit for each token that chose it gives the order among the rows of one
 expert. One program does it for few tokens. For more, a first kernel leaves each pair's expert and
 rank within its block, and each block's rows an expert; a second adds up the rows of the blocks
-before its own.
+before its own. Where rows are few, the experts' tiles are listed as well (`expert_tiles`).
 
 Bound by latency. Predicted for 128 experts: 3 us at one token; at 64 about 5 us; at 256 about
 6 us for the two launches; at 8192 about 9 us, against 2 MB of logits (0.5 us at 4.2 TB/s).
@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rose.kernels.fused import dependent
+from rose.kernels.fused.expert_tiles import LISTED, listed
 from rose.kernels.fused.interpret import round_to
 from rose.kernels.quantize import ceil_div
 
@@ -24,6 +25,12 @@ ONE_PROGRAM = 4096
 
 TILE = 8192
 """The most logits of a block: 16 a thread at 16 warps, which registers hold without a spill."""
+
+MOST_LISTED = 1024
+"""Up to so many rows tiles are listed. Kernels that take the list serve few rows an expert."""
+
+Fields = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
+"""Those of `routing.Routing`, in their order."""
 
 _TAKEN = tl.constexpr(-(2**31))
 """Below the key of every logit."""
@@ -138,6 +145,7 @@ def _place(
     token_of_row: tl.tensor,
     tokens_per_expert: tl.tensor,
     first_row: tl.tensor,
+    tiles: tl.tensor | None,
     first: tl.tensor,
     tokens: tl.tensor,
     experts: tl.constexpr,
@@ -149,13 +157,28 @@ def _place(
     """Store the rows of a block's pairs; the first block's program stores the experts' as well.
 
     `owner` and `rank` are `_choose`'s; of each expert's rows, int32 `total` [padded], `before`
-    [padded] belong to the blocks before.
+    [padded] belong to the blocks before. Without `tiles`, none are listed.
     """
-    after = tl.cumsum(total, axis=0)
-    row = tl.gather(after - total + before, owner, axis=0) + rank
     pair = tl.arange(0, block * padded_k)
     token, choice = first + pair // padded_k, pair % padded_k
     inside = (token < tokens) & (choice < k)
+    if tiles is None:
+        after = tl.cumsum(total, axis=0)
+        row = tl.gather(after - total + before, owner, axis=0) + rank
+    else:
+        # Few enough that one scan adds up rows and tiles.
+        each = total | ((total + LISTED - 1) // LISTED << 16)
+        after = tl.cumsum(each, axis=0)
+        start = tl.gather(after - each, owner, axis=0)
+        mine = tl.gather(total | (before << 16), owner, axis=0)
+        after &= 0xFFFF
+        rank += mine >> 16
+        row = (start & 0xFFFF) + rank
+        tile = (start >> 16) + rank // LISTED
+        # Every pair fills a slot: with the tile that its row begins, or from the end on with none.
+        begins = rank % LISTED == 0
+        word = tl.where(begins, listed(owner, row, (mine & 0xFFFF) - rank), 0)
+        tl.store(tiles + tl.where(begins, tile, tokens * k - row + tile), word, mask=inside)
     tl.store(row_of + token.to(tl.int64) * k + choice, row, mask=inside)
     tl.store(token_of_row + row, token, mask=inside)
     if first == 0:
@@ -173,6 +196,7 @@ def route_block(
     token_of_row: tl.tensor,
     tokens_per_expert: tl.tensor,
     first_row: tl.tensor,
+    tiles: tl.tensor | None,
     tokens: tl.tensor,
     experts: tl.constexpr,
     k: tl.constexpr,
@@ -192,6 +216,7 @@ def route_block(
         token_of_row,
         tokens_per_expert,
         first_row,
+        tiles,
         0,
         tokens,
         experts,
@@ -210,6 +235,7 @@ def _route_kernel(
     token_of_row: tl.tensor,
     tokens_per_expert: tl.tensor,
     first_row: tl.tensor,
+    tiles: tl.tensor | None,
     tokens: tl.tensor,
     experts: tl.constexpr,
     k: tl.constexpr,
@@ -226,6 +252,7 @@ def _route_kernel(
         token_of_row,
         tokens_per_expert,
         first_row,
+        tiles,
         tokens,
         experts,
         k,
@@ -291,6 +318,7 @@ def _route_place_kernel(
     token_of_row: tl.tensor,
     tokens_per_expert: tl.tensor,
     first_row: tl.tensor,
+    tiles: tl.tensor | None,
     tokens: tl.tensor,
     blocks: tl.tensor,
     experts: tl.constexpr,
@@ -316,6 +344,7 @@ def _route_place_kernel(
         token_of_row,
         tokens_per_expert,
         first_row,
+        tiles,
         first,
         tokens,
         experts,
@@ -349,22 +378,20 @@ def warps_for(block: int, padded: int) -> int:
     return min(max(block * padded // 512, 4), 16)
 
 
-def empty_routing(
-    tokens: int, experts: int, k: int, like: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Memory for the fields of `routing.Routing`, in their order; weights as `like`."""
+def empty_routing(tokens: int, experts: int, k: int, like: Tensor) -> Fields:
+    """Memory for the fields of a routing; weights as `like`."""
 
     def fresh(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.int32, device=like.device)
 
     weights = torch.empty((tokens, k), dtype=like.dtype, device=like.device)
-    return weights, fresh(tokens, k), fresh(tokens * k), fresh(experts), fresh(experts + 1)
+    rows = tokens * k
+    tiles = fresh(rows) if rows <= MOST_LISTED else None
+    return weights, fresh(tokens, k), fresh(rows), fresh(experts), fresh(experts + 1), tiles
 
 
-def route(
-    logits: Tensor, k: int, one_program: int | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The fields of `routing.Routing`, in their order.
+def route(logits: Tensor, k: int, one_program: int | None = None) -> Fields:
+    """The fields of a routing.
 
     Args:
         logits: bfloat16 [tokens, experts], at most 256 experts. NaN counts as the highest logit.

@@ -4,6 +4,7 @@ import torch
 
 from rose.kernels.dispatch import Implementation, force
 from rose.kernels.experts import experts_bf16, experts_fp8, experts_mxfp4
+from rose.kernels.fused.routing import MOST_LISTED
 from rose.kernels.matrices import Fp8Matrices, Mxfp4Matrices
 from rose.kernels.mxfp4_tiles import tiled_scales_shape
 from rose.kernels.quantize import FP8_BLOCK, ceil_div
@@ -27,6 +28,7 @@ def _routing(tokens: int, experts: int) -> Routing:
         _empty(tokens * K, dtype=torch.int32),
         _empty(experts, dtype=torch.int32),
         _empty(experts + 1, dtype=torch.int32),
+        _empty(tokens * K, dtype=torch.int32) if tokens * K <= MOST_LISTED else None,
     )
 
 

@@ -7,7 +7,7 @@ from rose.kernels.dispatch import Implementation, force
 from rose.kernels.norm import add_rms_norm, add_rms_norm_quantize, rms_norm
 from rose.kernels.paged_kv import LayerKV
 from rose.kernels.rope_kv import rope_write_kv
-from rose.kernels.routing import combine, route, route_linear
+from rose.kernels.routing import combine, combine_norm, route, route_linear
 from rose.kernels.swiglu import swiglu
 
 HIDDEN = INTERMEDIATE = 2880
@@ -42,7 +42,9 @@ def _experts(tokens: int) -> None:
         routing = route(_empty(tokens, experts), CHOICES)
     rows = _empty(tokens * CHOICES, HIDDEN)
     combine(rows, routing)
-    combine(rows, routing, _empty(tokens, HIDDEN))
+    residual = _empty(tokens, HIDDEN)
+    combine(rows, routing, residual)
+    combine_norm(rows, routing, residual, _empty(HIDDEN), 1e-5)
     swiglu(_empty(tokens * CHOICES, 2 * INTERMEDIATE), 7.0)
 
 

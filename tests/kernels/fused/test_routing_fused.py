@@ -7,9 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rose.kernels.dispatch import Implementation, only
 from rose.kernels.fused import router, routing
-from rose.kernels.reference import COMBINE_TOLERANCE
-from rose.kernels.routing import Routing, combine, route, route_linear
+from rose.kernels.norm import add_rms_norm, rms_norm
+from rose.kernels.reference import COMBINE_TOLERANCE, NORM_TOLERANCE
+from rose.kernels.routing import Routing, combine, combine_norm, route, route_linear
 from tests.kernels.fused.fused_checks import assert_near, fused, random, same_bytes
 
 ROWS = ("row_of", "token_of_row", "tokens_per_expert", "first_row")
@@ -217,3 +219,50 @@ def test_combine(tokens, k, width, device):
     assert same_bytes(found, combine(rows, routing))
     (added,) = fused(lambda: combine(rows, routing, residual))
     assert same_bytes(added, residual + found)
+
+
+@pytest.mark.parametrize(("tokens", "k", "width"), COMBINE_SHAPES)
+def test_combination_addition_and_norm_in_one(tokens, k, width, device):
+    routing = route(random(tokens, 16, device=device, seed=3), k)
+    rows = random(tokens * k, width, device=device)
+    residual = random(tokens, width, device=device, seed=4)
+    weight = random(width, device=device, seed=5, scale=0.1) + 1
+    total, normed = fused(lambda: combine_norm(rows, routing, residual, weight, 1e-5))
+    assert same_bytes(total, combine(rows, routing, residual))
+    wide = total.double()
+    truth = wide / (wide.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
+    assert_near(normed, truth, NORM_TOLERANCE)
+    with only(Implementation.REFERENCE):
+        wanted = combine_norm(rows, routing, residual, weight, 1e-5)
+    assert same_bytes(total, wanted[0])
+    assert same_bytes(wanted[1], rms_norm(total, weight, 1e-5))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_combination_that_starts_early_reads_its_own_routing(device):
+    """In a graph, where kernels come before others end: a replay finds the last one's routing."""
+    layers, tokens, k, width, experts = 8, 2, 4, 2880, 32
+    weight = random(width, device=device, seed=5, scale=0.1) + 1
+    logits = torch.stack([random(tokens, experts, device=device, seed=n) for n in range(layers)])
+    computed = [random(tokens * k, width, device=device, seed=9 + n) for n in range(layers)]
+
+    def step() -> list[tuple[torch.Tensor, torch.Tensor]]:
+        found = []
+        for each, half in zip(logits, computed, strict=True):
+            routing = route(each, k)
+            rows, _ = add_rms_norm(half, half, weight, 1e-5)  # the kernel between
+            found.append(combine_norm(rows, routing, half[:tokens], weight, 1e-5))
+        return found
+
+    step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    for _ in range(50):
+        logits.copy_(logits.roll(1, 0))
+        with only(Implementation.REFERENCE):
+            wanted = step()
+        graph.replay()
+        for (total, normed), (true_total, true_normed) in zip(found, wanted, strict=True):
+            assert same_bytes(total, true_total)
+            assert_near(normed, true_normed.double(), NORM_TOLERANCE)

@@ -40,6 +40,7 @@ def test_sizes_and_places_of_a_batch_need_few_variants():
         "_quantize_rows_kernel": 1,
         "_rope_write_kv_kernel": 1,
         "_combine_kernel": 2,  # without and with the residual
+        "_combine_norm_kernel": 1,
         "_swiglu_kernel": 1,
         # Of 32 and of 128 experts: all of up to 8, 32 and 64 tokens; blocks of 16 and 64.
         "_route_kernel": 6,
