@@ -77,7 +77,10 @@ class GptOssLayer(nn.Module):
             x: [tokens, hidden_size].
             normed: x normalised by `attention_norm`.
             next_norm: what comes after this layer: the next one's norm, or the model's.
-            cos, sin, batch, kv: see `Attention`.
+            cos: float32 [tokens, head_dim / 2], of each token's position.
+            sin: likewise.
+            batch: whose tokens these are.
+            kv: this layer's cache.
 
         Returns:
             The stream, and the stream normalised by `next_norm`.

@@ -81,12 +81,12 @@ def _combine_norm_kernel(
     factor = tl.load(norm_weight + column, mask=inside, other=0.0)
     if not early:
         dependent.start()
-    chosen = tl.tuple(())
+    chosen = ()
     for choice in tl.static_range(k):
         # From L2: L1 may have kept what lay there before the routing was written.
         row = tl.load(row_of + token * k + choice, cache_modifier=".cg").to(tl.int64)
         weight = tl.load(weights + token * k + choice, cache_modifier=".cg").to(tl.float32)
-        chosen += tl.tuple(((row, weight),))
+        chosen += ((row, weight),)  # type: ignore[assignment]
     if early:
         dependent.start()
     before = tl.load(residual + token * width + column, mask=inside, other=0.0).to(tl.float32)
