@@ -4,8 +4,9 @@ A decode step is some hundreds of kernels, each of a few microseconds, of which 
 between the end of one and the start of the next. A kernel launched with `LAUNCH` may start as soon
 as all programs of the one before have called `start` or ended; its own `start` then waits until
 that one is complete and what it wrote can be read. So every kernel that is launched so calls
-`start` before it touches memory, in each program, and what two kernels before wrote is complete
-too: the one between has waited for it. CUDA graphs keep these launches.
+`start` in each program, before it writes anything or reads what the kernel before may write. What
+the kernels before that one wrote can be read even earlier: they were complete when it let this one
+come. CUDA graphs keep these launches.
 """
 
 # mypy: disable-error-code="untyped-decorator"
