@@ -31,7 +31,7 @@ FEW, SOME = 0.3, 4
 # Columns a program of gate and up, its warps, into how many parts they split the inner dimension,
 # and how many steps ahead they fetch.
 FEW_CUTS: tuple[tuple[int, int, int, tuple[int, ...]], ...] = (
-    (8, 4, 4, (1, 2, 3, 5)),
+    (8, 4, 4, (1, 2, 3, 5, 6)),
     (8, 2, 2, (2, 4)),
     (8, 1, 1, (4,)),
     (8, 8, 8, (1, 2)),

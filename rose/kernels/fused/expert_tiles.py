@@ -110,22 +110,18 @@ def find_tile(
 
     index = tl.arange(0, experts_padded)
     inside = index < experts
-    counts = tl.load(tokens_per_expert + index, mask=inside, other=0)
-    firsts = tl.load(first_row + index, mask=inside, other=0)
+    # From L2: they may be read before `dependent.start`, when L1 may hold an older routing's.
+    counts = tl.load(tokens_per_expert + index, mask=inside, other=0, cache_modifier=".cg")
+    firsts = tl.load(first_row + index, mask=inside, other=0, cache_modifier=".cg")
     tiles = (counts + block_m - 1) // block_m
     ends = tl.cumsum(tiles, 0)
+    expert = tl.sum((ends <= slot).to(tl.int32), 0)
+    # What one expert's lane knows, a sum brings to every thread.
+    mine = index == expert
     offset = (slot - ends + tiles) * block_m
-    start = (firsts + offset).to(tl.int64)
-    rows = tl.minimum(counts - offset, block_m).to(tl.int64)
-    # One expert's lane knows it all, and one sum brings it to every thread.
-    mine = (ends > slot) & (ends - tiles <= slot)
-    word = tl.sum(tl.where(mine, start | (rows << 32) | ((index + 1).to(tl.int64) << 48), 0), 0)
-    return (
-        tl.where(word == 0, experts, (word >> 48) - 1),
-        word & 0xFFFFFFFF,
-        ((word >> 32) & 0xFFFF).to(tl.int32),
-        member // group * block_n,
-    )
+    start = tl.sum(tl.where(mine, firsts + offset, 0), 0)
+    rows = tl.sum(tl.where(mine, tl.minimum(counts - offset, block_m), 0), 0)
+    return expert.to(tl.int64), start.to(tl.int64), rows, member // group * block_n
 
 
 @triton.jit
@@ -141,7 +137,7 @@ def find_listed_tile(
     """`find_tile` by the routing's list, for tiles of `LISTED` rows in groups of one."""
     column_tiles: tl.constexpr = (columns + block_n - 1) // block_n
     slot = tl.program_id(0) // column_tiles
-    # From L2: it may be read before the kernel ahead has ended, when L1 may hold an older list.
+    # From L2: it may be read before `dependent.start`, when L1 may hold an older routing's.
     word = tl.load(tiles + slot, cache_modifier=".cg")
     rows = word & 15
     expert = tl.where(rows == 0, experts, (word >> 4) & 0xFF)

@@ -257,7 +257,7 @@ def _launch(
             *operands, routing.tiles if listed else None, *results,
             experts, padded, columns, groups, gated,
             *cut, tiling.split, tiling.warps, tiling.stages, early,
-            experts_mxfp4_stream.WEIGHT_EVICTION,
+            experts_mxfp4_stream.FENCED, experts_mxfp4_stream.WEIGHT_EVICTION,
             num_warps=tiling.warps, **dependent.LAUNCH,
         )  # fmt: skip
     else:

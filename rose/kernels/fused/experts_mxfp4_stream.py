@@ -14,8 +14,9 @@ take in turn.
 Bound by the weights' bytes, as `experts_mxfp4` is: 34 weights a cycle and SM at 4.2 TB/s. The code
 has 2.2 to 2.6 instructions a weight, of 3.8 that fit, and 12 to 16 warps with 64 to 128 bytes a
 thread on their way have 24 to 64 KiB an SM in flight. Expect 80 to 95% of the bytes' time for 128
-tokens over 128 experts; for one token 12 us for gate and up and 8 for down, of which 3 are what it
-takes to find a tile and to see its first bytes.
+tokens over 128 experts. For one token a program of gate and up waits 1.2 us until it sees its first
+bytes (its tile, then the weights), and one of down less, as it asks while gate and up still run:
+expect 12 us for gate and up and 7 for down.
 """
 # mypy: disable-error-code="untyped-decorator,assignment,misc"
 # ruff: noqa: RUF005 - Triton does not unpack within a tuple
@@ -41,6 +42,9 @@ _RUN = tl.constexpr(128)
 EARLY_DOWN = True
 """Whether down asks for its first weights while gate and up are still computed."""
 
+FENCED = True
+"""Whether all of a program's first weights are asked for before x, of whatever step they are."""
+
 WEIGHT_EVICTION = ""
 """Of the weights' loads: "", or "evict_first", so that x stays in L1."""
 
@@ -60,6 +64,19 @@ def _stack(parts: tl.tuple) -> tl.tensor:
         stack = tl.join(tl.join(parts[0], parts[2]), tl.join(parts[1], parts[3]))
         stack = tl.reshape(stack, parts[0].shape + (4,))
     return stack
+
+
+@triton.jit
+def _fence() -> None:
+    """Keep the loads before this ahead of those behind it; no instruction is left of it.
+
+    The assembler would move loads down to where their values are used, and save registers.
+    """
+    if not _INTERPRETED:
+        tl.inline_asm_elementwise(
+            "bar.warp.sync 0xffffffff; mov.b32 $0, 0;", "=r,r", [0],
+            dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -165,13 +182,14 @@ def experts_mxfp4_stream_kernel(
     warps: tl.constexpr,
     depth: tl.constexpr,
     early: tl.constexpr,
+    fenced: tl.constexpr,
     eviction: tl.constexpr,
 ) -> None:
     """One tile; with `gated` of two parts, whose activation is the result.
 
     A row of the weight has `groups` of 32. `split` of the warps share the inner dimension, the
-    others the columns. Weights are fetched `depth` steps before their use; with `early`, those of
-    the first steps while the kernel ahead still computes x.
+    others the columns. Weights are fetched `depth` steps before their use: with `fenced`, those of
+    the first steps before any of x; with `early`, while the kernel ahead still computes x.
     """
     if not early:
         dependent.start()
@@ -184,7 +202,7 @@ def experts_mxfp4_stream_kernel(
             listed_tiles, experts, columns, block_n
         )
     if expert >= experts:
-        # Without a wait, if early: others of this launch have tiles, and do wait.
+        # If early, without a wait: other programs have tiles, and do wait.
         return
     parts: tl.constexpr = 2 if gated else 1
     runs: tl.constexpr = (groups + 3) // 4
@@ -236,6 +254,8 @@ def experts_mxfp4_stream_kernel(
     bias_high = tl.load(bias_at + beside, mask=in_high, other=0.0)
     if early:
         dependent.start()
+    elif fenced:
+        _fence()
     x_at = ()
     for octet in tl.static_range(octets):
         token = source_rows(token_of_row, start, 8 * octet + lane, rows, gated)

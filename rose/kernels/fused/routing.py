@@ -26,8 +26,9 @@ ONE_PROGRAM = 4096
 TILE = 8192
 """The most logits of a block: 16 a thread at 16 warps, which registers hold without a spill."""
 
-MOST_LISTED = 1024
-"""Up to so many rows tiles are listed. Kernels that take the list serve few rows an expert."""
+MOST_LISTED = 4096
+"""Up to so many rows tiles are listed: far more than the experts' kernels take from a list, but
+with four experts a token what blocks of 16 tokens serve, which then need no second variant."""
 
 Fields = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 """Those of `routing.Routing`, in their order."""

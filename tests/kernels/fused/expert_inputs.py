@@ -19,13 +19,31 @@ LIMIT = 1.0
 """Low enough that random sums meet the clamps."""
 
 
-def route_counts(counts: list[int], k: int, device: torch.device) -> Routing:
-    """A routing of sum(counts) / k tokens that gives each expert its count of rows."""
+def route_counts(
+    counts: list[int], k: int, device: torch.device, *, listed: bool = False
+) -> Routing:
+    """A routing of sum(counts) / k tokens that gives each expert its count of rows.
+
+    With a list of tiles, if `listed`.
+    """
     flat = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     order = torch.randperm(len(flat), generator=torch.Generator().manual_seed(3))
     chosen = flat[order].view(-1, k).to(device)
     weights = torch.full(chosen.shape, 1 / k, dtype=torch.bfloat16, device=device)
-    return Routing(weights, *sort_by_expert(chosen, len(counts)))
+    tiles = list_tiles(counts).to(device) if listed else None
+    return Routing(weights, *sort_by_expert(chosen, len(counts)), tiles)
+
+
+def list_tiles(counts: list[int]) -> Tensor:
+    """The routing's list of tiles of 8 rows, int32 [sum(counts)]."""
+    words, first = [0] * sum(counts), 0
+    starts = []
+    for expert, count in enumerate(counts):
+        for offset in range(0, count, 8):
+            starts.append(min(count - offset, 8) | expert << 4 | (first + offset) << 12)
+        first += count
+    words[: len(starts)] = starts
+    return torch.tensor(words, dtype=torch.int32)
 
 
 @dataclass(frozen=True)

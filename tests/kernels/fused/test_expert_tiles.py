@@ -8,7 +8,8 @@ import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rose.kernels.fused.expert_tiles import Tiling, TilingTable, find_tile
+from rose.kernels.fused.expert_tiles import Tiling, TilingTable, find_listed_tile, find_tile
+from tests.kernels.fused.expert_inputs import list_tiles
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 COLUMNS = 100
@@ -20,6 +21,7 @@ NOTHING = -1
 def record_tiles(
     counts,
     first_row,
+    listed,
     out,
     experts: tl.constexpr,
     padded: tl.constexpr,
@@ -28,9 +30,12 @@ def record_tiles(
     block_n: tl.constexpr,
     group: tl.constexpr,
 ):
-    expert, start, rows, column = find_tile(
-        counts, first_row, experts, padded, columns, block_m, block_n, group
-    )
+    if listed is None:
+        expert, start, rows, column = find_tile(
+            counts, first_row, experts, padded, columns, block_m, block_n, group
+        )
+    else:
+        expert, start, rows, column = find_listed_tile(listed, experts, columns, block_n)
     if expert >= experts:
         return
     at = out + tl.program_id(0) * 4
@@ -50,13 +55,10 @@ def wanted_tiles(counts, block_m):
     return tiles
 
 
-@settings(deadline=None, max_examples=25)
-@given(
-    counts=st.lists(st.one_of(st.just(0), st.integers(0, 70)), min_size=1, max_size=9),
-    block_m=st.sampled_from([16, 32]),
-    group=st.sampled_from([1, 2, 8]),
-)
-def test_every_tile_has_one_program(counts, block_m, group):
+COUNTS = st.lists(st.one_of(st.just(0), st.integers(0, 70)), min_size=1, max_size=9)
+
+
+def assert_every_tile_has_one_program(counts, block_m, group, *, listed):
     rows, experts = sum(counts), len(counts)
     tiling = Tiling(block_m, BLOCK_N, group, warps=4, stages=1)
     programs = tiling.programs(rows, experts, COLUMNS)
@@ -68,6 +70,7 @@ def test_every_tile_has_one_program(counts, block_m, group):
     record_tiles[(programs,)](
         torch.tensor(counts, dtype=torch.int32, device=DEVICE),
         first_row,
+        list_tiles(counts).to(DEVICE) if listed else None,
         out,
         experts,
         triton.next_power_of_2(experts),
@@ -78,6 +81,18 @@ def test_every_tile_has_one_program(counts, block_m, group):
     )
     found = [tuple(tile) for tile in out.tolist() if tile[0] != NOTHING]
     assert sorted(found) == sorted(wanted_tiles(counts, block_m))
+
+
+@settings(deadline=None, max_examples=25)
+@given(counts=COUNTS, block_m=st.sampled_from([8, 16, 32]), group=st.sampled_from([1, 2, 8]))
+def test_every_tile_has_one_program(counts, block_m, group):
+    assert_every_tile_has_one_program(counts, block_m, group, listed=False)
+
+
+@settings(deadline=None, max_examples=25)
+@given(counts=COUNTS)
+def test_every_tile_of_a_list_has_one_program(counts):
+    assert_every_tile_has_one_program(counts, block_m=8, group=1, listed=True)
 
 
 def test_a_table_chooses_by_rows_an_expert():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rose.kernels import experts
-from rose.kernels.fused import experts_bf16, experts_fp8, experts_mxfp4
+from rose.kernels.fused import experts_bf16, experts_fp8, experts_mxfp4, experts_mxfp4_stream
 from rose.kernels.fused.expert_tiles import Tiling, TilingTable
 from rose.kernels.quantize import dequantize_fp8_activations, quantize_fp8_activations
 from rose.kernels.reference import GEMM_TOLERANCE, Tolerance
@@ -55,9 +55,9 @@ if torch.cuda.is_available():
 class Layer:
     """Both products of one case."""
 
-    def __init__(self, case, device):
+    def __init__(self, case, device, *, listed=False):
         counts, self.hidden, self.intermediate = CASES[case]
-        self.routing = route_counts(counts, K, device)
+        self.routing = route_counts(counts, K, device, listed=listed)
         tokens = sum(counts) // K
         self.x = before_nan(random(tokens, self.hidden, device=device))
         size = (len(counts), 2, self.intermediate, self.hidden)
@@ -100,6 +100,24 @@ def test_down(layer, name):
     found = fused(lambda: kernel.down(layer.rows, layer.routing, weight, layer.down.bias))[0]
     assert found.isfinite().all()
     assert_near(found[layer.checked], layer.down_truth(name, layer.rows), GEMM_TOLERANCE)
+
+
+LISTED_CASES = ["one token", "tiles of 64", "empty experts, several tiles of columns"]
+
+
+@pytest.mark.parametrize("case", LISTED_CASES)
+@pytest.mark.parametrize("fenced_and_early", [True, False])
+def test_tiles_from_the_list(case, fenced_and_early, monkeypatch, device):
+    monkeypatch.setattr(experts_mxfp4_stream, "EARLY_DOWN", fenced_and_early)
+    monkeypatch.setattr(experts_mxfp4_stream, "FENCED", fenced_and_early)
+    for table, block_n in (("GATE_UP_TILINGS", 32), ("DOWN_TILINGS", 16)):
+        tiling = Tiling(8, block_n, 1, 4, 2, 4)
+        monkeypatch.setattr(experts_mxfp4, table, TilingTable((), tiling))
+    layer = Layer(case, device, listed=True)
+    # What the list replaces is not read.
+    layer.routing.tokens_per_expert.fill_(-1)
+    test_gate_up(layer, "mxfp4")
+    test_down(layer, "mxfp4")
 
 
 @pytest.mark.parametrize("case", ["one token", "tiles of 64"])

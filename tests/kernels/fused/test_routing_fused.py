@@ -12,6 +12,7 @@ from rose.kernels.fused import router, routing
 from rose.kernels.norm import add_rms_norm, rms_norm
 from rose.kernels.reference import COMBINE_TOLERANCE, NORM_TOLERANCE
 from rose.kernels.routing import Routing, combine, combine_norm, route, route_linear
+from tests.kernels.fused.expert_inputs import list_tiles
 from tests.kernels.fused.fused_checks import assert_near, fused, random, same_bytes
 
 ROWS = ("row_of", "token_of_row", "tokens_per_expert", "first_row")
@@ -33,7 +34,8 @@ if torch.cuda.is_available():
 
 
 def fields(routing: Routing) -> list[torch.Tensor]:
-    return [getattr(routing, field.name) for field in dataclasses.fields(routing)]
+    values = (getattr(routing, field.name) for field in dataclasses.fields(routing))
+    return [value for value in values if value is not None]
 
 
 def fused_route(logits, k) -> Routing:
@@ -43,6 +45,8 @@ def fused_route(logits, k) -> Routing:
 def assert_same_rows(found: Routing, wanted: Routing):
     for name in ROWS:
         assert same_bytes(getattr(found, name), getattr(wanted, name)), name
+    if found.tiles is not None:
+        assert same_bytes(found.tiles, list_tiles(wanted.tokens_per_expert.tolist()))
 
 
 def assert_consistent(routing: Routing):
@@ -64,6 +68,17 @@ def test_choice_and_order_are_the_references(tokens, experts, k, device):
     assert_same_rows(found, route(logits.cpu(), k))
     best = logits.double().sort(dim=-1, descending=True, stable=True).values[:, :k]
     assert_near(found.weights, best.softmax(-1), COMBINE_TOLERANCE)
+
+
+@pytest.mark.parametrize("tokens", [30, 40, 70])
+def test_tiles_are_listed_up_to_so_many_rows(tokens, monkeypatch, device):
+    monkeypatch.setattr(routing, "MOST_LISTED", 160)
+    # All choose the same expert, and one or more others.
+    logits = random(tokens, 9, device=device)
+    logits[:, 4] = 50
+    found = fused_route(logits, 4)
+    assert_same_rows(found, route(logits.cpu(), 4))
+    assert (found.tiles is None) == (tokens > 40)
 
 
 @pytest.mark.parametrize("tokens", [3, 70])
@@ -119,6 +134,7 @@ def test_any_shape_and_any_ties(data):
 def test_one_program_or_two_launches_route_alike(tokens, one_program, device):
     logits = random(tokens, 32, device=device)
     found = fused(lambda: routing.route(logits, 4, one_program))
+    assert len(found) == 6
     assert_same_rows(Routing(*found), route(logits.cpu(), 4))
 
 

@@ -42,8 +42,9 @@ def test_sizes_and_places_of_a_batch_need_few_variants():
         "_combine_kernel": 2,  # without and with the residual
         "_combine_norm_kernel": 1,
         "_swiglu_kernel": 1,
-        # Of 32 and of 128 experts: all of up to 8, 32 and 64 tokens; blocks of 16 and 64.
-        "_route_kernel": 6,
+        # Of 32 and of 128 experts: all of up to 8 and 32 tokens, of 32 up to 64 as well; blocks of
+        # 16 and 64.
+        "_route_kernel": 5,
         "_route_rank_kernel": 4,
         "_route_place_kernel": 4,
         # Rows of one and of four tokens a program; 8 and 16 to route.
