@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from rose.kernels import experts
+from rose.kernels.dispatch import Implementation, force
 from rose.kernels.fused import experts_bf16, experts_fp8, experts_mxfp4, experts_mxfp4_stream
 from rose.kernels.fused.expert_tiles import Tiling, TilingTable
 from rose.kernels.quantize import dequantize_fp8_activations, quantize_fp8_activations
 from rose.kernels.reference import GEMM_TOLERANCE, Tolerance
+from rose.kernels.routing import route_linear
 from tests.kernels.fused.expert_inputs import (
     LIMIT,
     activated,
@@ -16,7 +18,7 @@ from tests.kernels.fused.expert_inputs import (
     route_counts,
     sums,
 )
-from tests.kernels.fused.fused_checks import assert_near, fused, poisoned, random
+from tests.kernels.fused.fused_checks import assert_near, fused, poisoned, random, same_bytes
 
 NAMES = ["bf16", "fp8", "mxfp4"]
 K = 2
@@ -130,6 +132,38 @@ def test_streaming_tilings(case, block_m, warps, split, depth, monkeypatch, devi
         monkeypatch.setattr(experts_mxfp4, table, TilingTable((), tiling))
     test_gate_up(layer, "mxfp4")
     test_down(layer, "mxfp4")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("tokens", [1, 16, 40])
+def test_down_that_starts_early_sees_its_own_routing(tokens, device):
+    """Layers follow each other in a graph, whose routings share memory; none waits in between."""
+    count, width = 32, 1024
+    gate_up = random_weights(count, 2, width, width, device, seed=1)
+    down = random_weights(count, 1, width, width, device, seed=2)
+    first, second = gate_up.mxfp4.as_tiled(), down.mxfp4.as_tiled()
+    router, bias = random(count, width, device=device, seed=3), random(count, device=device)
+    inputs = [random(tokens, width, device=device, seed=10 + n) for n in range(20)]
+    arrivals = torch.zeros(1, dtype=torch.int32, device=device)
+
+    def layer(x):
+        routing = route_linear(x, router, bias, 4, arrivals)
+        hidden = experts_mxfp4.gate_up(x, routing, first, gate_up.bias, LIMIT)
+        return experts_mxfp4.down(hidden, routing, second, down.bias)
+
+    wanted = []
+    with force(Implementation.TRITON):
+        for x in inputs:
+            wanted.append(layer(x))
+            torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = [layer(x) for x in inputs]
+    for _ in range(20):
+        for rows in found:
+            rows.zero_()
+        graph.replay()
+        assert all(same_bytes(*pair) for pair in zip(found, wanted, strict=True))
 
 
 def test_fp8_gate_up(layer):
