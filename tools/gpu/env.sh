@@ -12,13 +12,14 @@ mkdir -p "$OUT"
 if ! python3 -c "import msgspec" 2>/dev/null && ls build/whl/msgspec*.whl >/dev/null 2>&1; then
   python3 -m pip install -q --no-index --no-deps --upgrade --target /tmp/site build/whl/msgspec*.whl
 fi
-if [ -f build/gpu/fa3.tar.xz ]; then
-  mkdir -p /tmp/site && tar xJf build/gpu/fa3.tar.xz -C /tmp/site
+if [ build/gpu/fa3.tar.xz -nt /tmp/fa3 ]; then
+  mkdir -p /tmp/site && tar xJf build/gpu/fa3.tar.xz -C /tmp/site && touch /tmp/fa3
 fi
 export PYTHONPATH=$PWD:/tmp/site
-if [ -f build/gpu/triton.tgz ]; then
-  tar xzf build/gpu/triton.tgz -C /tmp && export TRITON_CACHE_DIR=/tmp/triton
+if [ build/gpu/triton.tgz -nt /tmp/triton ]; then
+  tar xzf build/gpu/triton.tgz -C /tmp && touch /tmp/triton
 fi
+export TRITON_CACHE_DIR=/tmp/triton
 
 # step NAME SECONDS COMMAND...: run it, show its last lines (TAIL, 12).
 step() {
