@@ -16,7 +16,7 @@ from triton.runtime.errors import OutOfResources
 
 from bench.kernel_cases.experts import K, run_product
 from bench.kernels import Timer
-from rose.kernels.fused import experts_bf16, experts_fp8, experts_mxfp4, experts_mxfp4_stream
+from rose.kernels.fused import experts_bf16, experts_fp8, experts_mxfp4
 from rose.kernels.fused.expert_tiles import Tiling, TilingTable
 
 MODULES = {"bf16": experts_bf16, "fp8": experts_fp8, "mxfp4": experts_mxfp4}
@@ -141,9 +141,7 @@ def main() -> None:
     parser.add_argument("--tokens", default="1,8,64,256,1024,8192", metavar="N,N,...")
     parser.add_argument("--product", choices=TABLES, action="append")
     parser.add_argument("--samples", type=int, default=7)
-    parser.add_argument("--eviction", default=experts_mxfp4_stream.WEIGHT_EVICTION)
     options = parser.parse_args()
-    experts_mxfp4_stream.WEIGHT_EVICTION = options.eviction
     timer = Timer(options.samples)
     for product in options.product or TABLES:
         for tokens in map(int, options.tokens.split(",")):

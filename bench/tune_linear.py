@@ -35,8 +35,8 @@ def candidates(name: str, block_m: int) -> Iterator[SkinnyTiling]:
     for block_n, parts, step in itertools.product(widths, (2, 4, 8), steps):
         if parts * step <= longest:
             yield SkinnyTiling(block_m, block_n, parts, step, depth=12)
-    for depth, prefetch in ((2, 0), (3, 0), (4, 0), (5, 0), (3, 8), (3, 64)):
-        yield SkinnyTiling(block_m, widths[0], 4, steps[0], depth, prefetch)
+    for depth in (2, 3, 4, 5):
+        yield SkinnyTiling(block_m, widths[0], 4, steps[0], depth)
 
 
 def operands(name: str, out: int, width: int, tokens: int, device: str) -> tuple[Tensor, ...]:

@@ -19,7 +19,6 @@ def main() -> None:
     parser.add_argument("--experts", type=int, default=128)
     parser.add_argument("--tokens", default="1,8,64,128,256", metavar="N,N,...")
     parser.add_argument("--product", choices=PRODUCTS, action="append")
-    parser.add_argument("--eviction", default="")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     os.environ.pop("TRITON_INTERPRET", None)
@@ -34,28 +33,27 @@ def main() -> None:
         for rows in (int(tokens) * K for tokens in options.tokens.split(",")):
             chosen = getattr(experts_mxfp4, TABLES[product]).choose(rows, experts)
             for tiling in (chosen, *candidates(options.format, product, rows / experts)):
-                tilings[product, experts, tiling, options.eviction] = None
+                tilings[product, experts, tiling] = None
     print("tiling; registers, stack, shared")
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         for line in pool.map(_compile, tilings):
             print(line, flush=True)
 
 
-def _compile(case: tuple[str, int, object, str]) -> str:
+def _compile(case: tuple[str, int, object]) -> str:
     from unittest import mock
 
-    from rose.kernels.fused import experts_mxfp4, experts_mxfp4_stream
+    from rose.kernels.fused import experts_mxfp4
     from rose.kernels.fused.expert_tiles import Tiling, TilingTable
     from tests.kernels.fused.launches_experts import launches_mxfp4
     from tools.sm90 import compile_only
 
-    product, experts, tiling, eviction = case
+    product, experts, tiling = case
     assert isinstance(tiling, Tiling)
     none = Tiling(128, 128, 8, 8, 4)
     tables = {
         f"{p.upper()}_TILINGS": TilingTable((), tiling if p == product else none) for p in PRODUCTS
     }
-    experts_mxfp4_stream.WEIGHT_EVICTION = eviction
     with compile_only() as compiled, mock.patch.multiple(experts_mxfp4, **tables):
         launches_mxfp4(64, experts)
     one = compiled[PRODUCTS.index(product)]

@@ -20,8 +20,9 @@ pytestmark = [
 
 SCHEMES = ["bf16", "fp8", "mxfp4"]
 RELATIVE_ERROR = {"bf16": 6e-2, "mxfp4": 6e-2, "fp8": 9e-2}
-LOGPROB_ERROR = 0.15
-"""Of models with logits of about 1 in bfloat16: two runs may differ by some roundings."""
+LOGPROB_ERROR = {"bf16": 0.15, "mxfp4": 0.15, "fp8": 0.25}
+"""Of models with logits of about 1 in bfloat16: two runs may differ by some roundings, of which
+each may take an FP8 activation to its neighbour, up to an eighth away."""
 
 OUTPUT = 24
 
@@ -51,14 +52,15 @@ def alone(folder, quantization, prompts):
         return [greedy(llm, [list(each)])[0] for each in prompts]
 
 
-def same_to_rounding(found, expected):
+def same_to_rounding(found, expected, quantization):
     """The length up to which the two are the same text; fails if they part for no good reason."""
+    error = LOGPROB_ERROR[quantization]
     for i, (ours, theirs) in enumerate(zip(found.logprobs, expected.logprobs, strict=True)):
         if ours.token_id == theirs.token_id:
-            assert abs(ours.logprob - theirs.logprob) < LOGPROB_ERROR, f"token {i}"
+            assert abs(ours.logprob - theirs.logprob) < error, f"token {i}"
             continue
         (_, best), (_, second) = theirs.top[:2]
-        assert best - second < LOGPROB_ERROR, f"token {i}: {best} against {second}"
+        assert best - second < error, f"token {i}: {best} against {second}"
         return i
     return len(found.logprobs)
 
@@ -88,6 +90,7 @@ def test_logits_of_the_oracles(oracle, quantization, kernels):
     [
         {"cuda_graphs": False},
         {"kernels": "triton"},
+        {"kernels": "reference"},
         {"kernels": "triton", "cuda_graphs": False},
         {"one_ahead": False},
         {"chunk_size": 33, "max_batched_tokens": 40},
@@ -107,7 +110,7 @@ def test_every_way_gives_the_same(oracle, quantization, options):
         again = greedy(llm, prompts)  # the prefix cache holds what these begin with
         preempted = llm.stats.preemptions
     lengths = [
-        same_to_rounding(found, wanted)
+        same_to_rounding(found, wanted, quantization)
         for run in (together, again)
         for found, wanted in zip(run, expected, strict=True)
     ]

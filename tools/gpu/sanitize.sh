@@ -7,7 +7,7 @@
 tool=${1:-memcheck} limit=${2:-240}
 export PYTORCH_NO_CUDA_MEMORY_CACHING=1
 large="full_size or 131072 or 8192 or 8191 or 65536 or 400000 or 16384 or whole_vocabulary or 201088"
-large+=" or beyond_two or every_quotient or gpt-oss or cuda_graph or no_step_waits or uploads"
+large+=" or beyond_two or every_quotient or gpt-oss or graph or early or no_step_waits or uploads"
 for file in experts_fused fused_attention linear_fp8_fused linear_bf16_fused mxfp4_tiles norm_fused \
   quantize_rows rope_kv_fused routing_fused router_fused sampling_fused swiglu_fused top_k_top_p; do
   path=tests/kernels/fused/test_$file.py

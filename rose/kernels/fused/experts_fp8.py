@@ -157,7 +157,8 @@ GATE_UP_TILINGS = TilingTable(
         (24, Tiling(block_m=32, block_n=128, group=1, warps=4, stages=3)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=4)),
     ),
-    beyond=Tiling(block_m=128, block_n=128, group=8, warps=8, stages=4),
+    # Two programs an SM: one multiplies while the other scales and adds.
+    beyond=Tiling(block_m=64, block_n=128, group=8, warps=4, stages=2),
 )
 DOWN_TILINGS = TilingTable(
     steps=(

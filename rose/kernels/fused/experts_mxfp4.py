@@ -164,8 +164,7 @@ def _experts_mxfp4_kernel(
 GATE_UP_TILINGS = TilingTable(
     steps=(
         # Few programs: narrow ones, whose warps split the inner dimension, give every SM some.
-        (0.1, Tiling(block_m=8, block_n=32, group=1, warps=4, stages=2, split=4)),
-        (0.3, Tiling(block_m=8, block_n=16, group=1, warps=2, stages=4, split=1)),
+        (0.3, Tiling(block_m=8, block_n=8, group=1, warps=2, stages=4, split=2)),
         (5, Tiling(block_m=8, block_n=32, group=1, warps=2, stages=2, split=1)),
         (12, Tiling(block_m=16, block_n=32, group=2, warps=4, stages=2, split=1)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=8, stages=4)),
@@ -176,7 +175,7 @@ GATE_UP_TILINGS = TilingTable(
 DOWN_TILINGS = TilingTable(
     steps=(
         # Few programs: narrow ones, whose warps split the inner dimension, give every SM some.
-        (0.1, Tiling(block_m=8, block_n=16, group=1, warps=4, stages=3, split=4)),
+        (0.1, Tiling(block_m=8, block_n=32, group=1, warps=4, stages=2, split=4)),
         (0.3, Tiling(block_m=8, block_n=32, group=1, warps=2, stages=2, split=1)),
         (5, Tiling(block_m=8, block_n=64, group=1, warps=2, stages=2, split=1)),
         (12, Tiling(block_m=16, block_n=64, group=2, warps=4, stages=2, split=1)),
@@ -257,7 +256,6 @@ def _launch(
             *operands, routing.tiles if listed else None, *results,
             experts, padded, columns, groups, gated,
             *cut, tiling.split, tiling.warps, tiling.stages, early,
-            experts_mxfp4_stream.FENCED, experts_mxfp4_stream.WEIGHT_EVICTION,
             num_warps=tiling.warps, **dependent.LAUNCH,
         )  # fmt: skip
     else:

@@ -42,12 +42,6 @@ _RUN = tl.constexpr(128)
 EARLY_DOWN = True
 """Whether down asks for its first weights while gate and up are still computed."""
 
-FENCED = True
-"""Whether all of a program's first weights are asked for before x, of whatever step they are."""
-
-WEIGHT_EVICTION = ""
-"""Of the weights' loads: "", or "evict_first", so that x stays in L1."""
-
 # What a warp fetches is [4 threads, 8 lanes, warps, ...]: Triton's layout of a load has its lanes
 # along the first of the dimensions that are not contiguous, just where an operand of a product has
 # them. So all that follows a load, up to the product, renames registers.
@@ -67,19 +61,6 @@ def _stack(parts: tl.tuple) -> tl.tensor:
 
 
 @triton.jit
-def _fence() -> None:
-    """Keep the loads before this ahead of those behind it; no instruction is left of it.
-
-    The assembler would move loads down to where their values are used, and save registers.
-    """
-    if not _INTERPRETED:
-        tl.inline_asm_elementwise(
-            "bar.warp.sync 0xffffffff; mov.b32 $0, 0;", "=r,r", [0],
-            dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
-
-
-@triton.jit
 def _fetch_octets(
     first: tl.tensor,
     part: tl.constexpr,
@@ -90,7 +71,6 @@ def _fetch_octets(
     tiles: tl.constexpr,
     gated: tl.constexpr,
     ragged: tl.constexpr,
-    eviction: tl.constexpr,
 ) -> tl.tensor:
     """The octets of a warp's rows of the weight: [..., 2, tiles].
 
@@ -104,7 +84,6 @@ def _fetch_octets(
         tiles: pairs of octets.
         gated: whether a pair is of gate and up, else it is of neighbours.
         ragged: whether there may be too little room.
-        eviction: whether loads leave the caches first, `tl.load`'s word.
     """
     pairs = ()
     for tile in tl.static_range(tiles):
@@ -116,11 +95,7 @@ def _fetch_octets(
                 at += tl.minimum(room, rows) * pitch
             else:
                 at += rows * pitch
-            if masked:
-                loaded = tl.load(at, mask=mask, eviction_policy=eviction)
-            else:
-                loaded = tl.load(at, eviction_policy=eviction)
-            pair = pair + (loaded,)
+            pair = pair + (tl.load(at, mask=mask) if masked else tl.load(at),)
         pairs = pairs + (_stack(pair),)
     return _stack(pairs)
 
@@ -182,14 +157,12 @@ def experts_mxfp4_stream_kernel(
     warps: tl.constexpr,
     depth: tl.constexpr,
     early: tl.constexpr,
-    fenced: tl.constexpr,
-    eviction: tl.constexpr,
 ) -> None:
     """One tile; with `gated` of two parts, whose activation is the result.
 
     A row of the weight has `groups` of 32. `split` of the warps share the inner dimension, the
-    others the columns. Weights are fetched `depth` steps before their use: with `fenced`, those of
-    the first steps before any of x; with `early`, while the kernel ahead still computes x.
+    others the columns. Weights are fetched `depth` steps before their use; with `early`, those of
+    the first steps while the kernel ahead still computes x.
     """
     if not early:
         dependent.start()
@@ -236,7 +209,7 @@ def experts_mxfp4_stream_kernel(
         fetched = fetched + (
             _fetch(
                 word_at, scale_at, of_row, first, room, first >= whole,
-                columns, groups, split, tiles, gated, ragged, eviction,
+                columns, groups, split, tiles, gated, ragged,
             ),
         )  # fmt: skip
     # Asked for after the weights, which nothing has to wait for; used at the end.
@@ -254,8 +227,6 @@ def experts_mxfp4_stream_kernel(
     bias_high = tl.load(bias_at + beside, mask=in_high, other=0.0)
     if early:
         dependent.start()
-    elif fenced:
-        _fence()
     x_at = ()
     for octet in tl.static_range(octets):
         token = source_rows(token_of_row, start, 8 * octet + lane, rows, gated)
@@ -269,7 +240,7 @@ def experts_mxfp4_stream_kernel(
             x_tile = _fetch_x(x_at, now * (split * _RUN), exists, False, warps)
             following = _fetch(
                 word_at, scale_at, of_row, now + depth, room, False,
-                columns, groups, split, tiles, gated, ragged, eviction,
+                columns, groups, split, tiles, gated, ragged,
             )  # fmt: skip
             total = _multiply_run(fetched[0][0], fetched[0][1], x_tile, total)
             fetched = fetched[1:] + (following,)
@@ -282,7 +253,7 @@ def experts_mxfp4_stream_kernel(
             fetched = fetched[1:] + (
                 _fetch(
                     word_at, scale_at, of_row, step + depth, room, step + depth >= whole,
-                    columns, groups, split, tiles, gated, ragged, eviction,
+                    columns, groups, split, tiles, gated, ragged,
                 ),
             )  # fmt: skip
         else:
@@ -334,7 +305,6 @@ def _fetch(
     tiles: tl.constexpr,
     gated: tl.constexpr,
     ragged: tl.constexpr,
-    eviction: tl.constexpr,
 ) -> tl.tuple:
     """Words [4, 8, warps, 4, 2, tiles] and scales [4, 8, warps, 2, tiles] of one step."""
     row_words: tl.constexpr = groups * 4
@@ -344,11 +314,11 @@ def _fetch(
     words = _fetch_octets(
         word_at + step * (split * 16), columns * row_words, row_words, room[:, :, :, None],
         tl.broadcast_to(inside[:, :, :, None], (4, 8, warps, 4)), masked,
-        tiles, gated, ragged, eviction,
+        tiles, gated, ragged,
     )  # fmt: skip
     scales = _fetch_octets(
         scale_at + step * (split * columns), runs * columns, 1, room,
         tl.broadcast_to(inside, (4, 8, warps)), masked,
-        tiles, gated, ragged, "",
+        tiles, gated, ragged,
     )  # fmt: skip
     return words, scales

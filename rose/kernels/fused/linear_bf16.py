@@ -21,7 +21,6 @@ from rose.kernels.fused.skinny_tiles import (
     SkinnyTiling,
     column_bias,
     finish,
-    prefetch_weight,
 )
 from rose.kernels.quantize import ceil_div
 
@@ -85,7 +84,6 @@ def _linear_bf16_kernel(
     block_n: tl.constexpr,
     parts: tl.constexpr,
     step: tl.constexpr,
-    lines: tl.constexpr,
     stages: tl.constexpr,
 ) -> None:
     """`block_n` columns of `block_m` rows."""
@@ -93,8 +91,6 @@ def _linear_bf16_kernel(
     start = tl.program_id(1).to(tl.int64) * block_m
     row = tl.arange(0, block_m)
     held = start + row < rows
-    if lines:
-        prefetch_weight(weight, column, columns, width, lines)
     dependent.start()
     wide_bias = column_bias(bias, column, columns, biased)
     total = part_sums(
@@ -147,7 +143,6 @@ def multiply_with(tiling: SkinnyTiling, x: Tensor, weight: Tensor, bias: Tensor 
         tiling.block_n,
         tiling.parts,
         tiling.step,
-        tiling.lines(width, x.itemsize),
         tiling.stages(columns, width, rows, x.itemsize),
         num_warps=tiling.parts,
         **dependent.LAUNCH,

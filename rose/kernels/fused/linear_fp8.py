@@ -25,7 +25,6 @@ from rose.kernels.fused.skinny_tiles import (
     SkinnyTiling,
     column_bias,
     finish,
-    prefetch_weight,
 )
 from rose.kernels.quantize import FP8_BLOCK, ceil_div
 
@@ -109,7 +108,6 @@ def _linear_fp8_few_kernel(
     block_m: tl.constexpr,
     block_n: tl.constexpr,
     parts: tl.constexpr,
-    lines: tl.constexpr,
     stages: tl.constexpr,
 ) -> None:
     """`block_n` columns of `block_m` rows; a part of a step is a run, which has a scale."""
@@ -127,8 +125,6 @@ def _linear_fp8_few_kernel(
     x_at = x + (start + row)[None, :, None] * width + inner
     x_scale_at = x_scales + (start + row)[None, :] * runs + part[:, None]
 
-    if lines:
-        prefetch_weight(weight, column, columns, width, lines)
     dependent.start()
     wide_bias = column_bias(bias, column, columns, biased)
     total = tl.zeros((parts, block_n, block_m), tl.float32)
@@ -260,7 +256,6 @@ def multiply_few(
         tiling.block_m,
         tiling.block_n,
         tiling.parts,
-        tiling.lines(width, x.itemsize),
         tiling.stages(columns, width, rows, x.itemsize),
         num_warps=tiling.parts,
         **dependent.LAUNCH,

@@ -15,7 +15,7 @@ from torch import Tensor
 from rose.kernels.fused import dependent, linear_bf16
 from rose.kernels.fused.interpret import round_to
 from rose.kernels.fused.linear_bf16 import part_sums
-from rose.kernels.fused.skinny_tiles import SkinnyTiling, column_bias, prefetch_weight
+from rose.kernels.fused.skinny_tiles import SkinnyTiling, column_bias
 from rose.kernels.paged_kv import LayerKV
 from rose.kernels.quantize import ceil_div
 
@@ -45,7 +45,6 @@ def _linear_qkv_bf16_kernel(
     block_n: tl.constexpr,
     parts: tl.constexpr,
     step: tl.constexpr,
-    lines: tl.constexpr,
     stages: tl.constexpr,
 ) -> None:
     """`block_n / 2` pairs of one head, of `block_m` rows; `half` is a multiple of `block_n / 2`."""
@@ -57,8 +56,6 @@ def _linear_qkv_bf16_kernel(
     column = head * (2 * half) + first_pair + place // pairs * half + place % pairs
     row = tl.program_id(1).to(tl.int64) * block_m + tl.arange(0, block_m)
     held = row < rows
-    if lines:
-        prefetch_weight(weight, column, columns, width, lines)
     dependent.start()
 
     # All that the end needs is asked for at the start.
@@ -154,7 +151,6 @@ def multiply_with(
         tiling.block_n,
         tiling.parts,
         tiling.step,
-        tiling.lines(width, x.itemsize),
         tiling.stages(columns, width, rows, x.itemsize),
         num_warps=tiling.parts,
         # A fused multiply-add would skip a rounding that the reference makes.

@@ -11,8 +11,8 @@ The weight is the left operand, for the tensor core's 16 rows, and tokens its 8 
 dimension each, as a batch of products; the parts are summed in a fixed order at the end. With equal
 parts and steps, the sums of a row do not depend on the tiling, nor on the rows beside it.
 
-No kernel writes weights, so a program that came while the kernel before still runs (`dependent`)
-may ask L2 for some of its own before it waits.
+To ask L2 for the weight before the kernel before has ended (`dependent`) was tried: a whole weight
+slows what still runs, a few lines gain nothing.
 """
 # mypy: disable-error-code="untyped-decorator"
 
@@ -36,10 +36,6 @@ SHARED = 224 * 1024
 MOST_COLUMNS = 16_384
 """More, as a head has, fill the chip without these kernels."""
 
-LINE_BYTES = 128
-"""What a prefetch brings to L2."""
-_LINE = tl.constexpr(LINE_BYTES)
-
 
 @dataclass(frozen=True, slots=True)
 class SkinnyTiling:
@@ -51,7 +47,6 @@ class SkinnyTiling:
         parts: of a step of the inner dimension; each has a warp.
         step: inner values of a part.
         depth: steps in shared memory, at most; as many as fit if all programs are to be resident.
-        prefetch: lines of each column that a program first asks L2 for.
     """
 
     block_m: int
@@ -59,7 +54,6 @@ class SkinnyTiling:
     parts: int
     step: int
     depth: int
-    prefetch: int = 0
 
     def stages(self, columns: int, width: int, rows: int, item_bytes: int) -> int:
         """Triton's number of stages: one more than there are buffers.
@@ -76,40 +70,6 @@ class SkinnyTiling:
         share = SHARED // min(ceil_div(programs, SMS), 4) - 1024
         buffers = share // (run * (self.block_n + self.block_m) * item_bytes)
         return max(2, min(buffers, self.depth, ceil_div(width, run))) + 1
-
-    def lines(self, width: int, item_bytes: int) -> int:
-        """Lines of L2 that a program prefetches of a column, a power of two; 0 for none."""
-        # One more where columns may start inside a line.
-        lines = min(self.prefetch, width * item_bytes // LINE_BYTES + 1)
-        return triton.next_power_of_2(lines) if lines else 0
-
-
-@triton.jit
-def prefetch_weight(
-    weight: tl.tensor,
-    column: tl.tensor,
-    columns: tl.constexpr,
-    width: tl.constexpr,
-    lines: tl.constexpr,
-) -> None:
-    """Ask L2 for rows `column` of weight [columns, width].
-
-    In the order in which the product wants them: the first inner values of all of them first.
-    `lines` is `SkinnyTiling.lines`; those beyond the end ask for the last place again.
-    """
-    if not _INTERPRETED:
-        size: tl.constexpr = weight.dtype.element_ty.primitive_bitwidth // 8
-        inner = tl.minimum(tl.arange(0, lines) * (_LINE // size), width - 1)
-        source = tl.minimum(column, columns - 1).to(tl.int64)
-        at = weight + inner[:, None] + source[None, :] * width
-        tl.inline_asm_elementwise(
-            "{ prefetch.global.L2 [$1]; mov.u32 $0, 0; }",
-            "=r,l",
-            [at.to(tl.uint64, bitcast=True)],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
 
 
 @triton.jit

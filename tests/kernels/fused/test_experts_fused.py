@@ -108,10 +108,9 @@ LISTED_CASES = ["one token", "tiles of 64", "empty experts, several tiles of col
 
 
 @pytest.mark.parametrize("case", LISTED_CASES)
-@pytest.mark.parametrize("fenced_and_early", [True, False])
-def test_tiles_from_the_list(case, fenced_and_early, monkeypatch, device):
-    monkeypatch.setattr(experts_mxfp4_stream, "EARLY_DOWN", fenced_and_early)
-    monkeypatch.setattr(experts_mxfp4_stream, "FENCED", fenced_and_early)
+@pytest.mark.parametrize("early", [True, False])
+def test_tiles_from_the_list(case, early, monkeypatch, device):
+    monkeypatch.setattr(experts_mxfp4_stream, "EARLY_DOWN", early)
     for table, block_n in (("GATE_UP_TILINGS", 32), ("DOWN_TILINGS", 16)):
         tiling = Tiling(8, block_n, 1, 4, 2, 4)
         monkeypatch.setattr(experts_mxfp4, table, TilingTable((), tiling))
