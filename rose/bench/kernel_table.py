@@ -57,7 +57,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """All runs of one kernel for one op; `op` is "" where its name tells none."""
+    """All runs of one kernel for one op; `op` is "" where its name tells none.
+
+    `total`: seconds that they add to what ran before; on a CPU without what they call.
+    """
 
     name: str
     op: str
@@ -115,18 +118,17 @@ def _event(raw: dict[str, object]) -> Event:
 
 def utilisation(events: Sequence[Event]) -> Utilisation:
     """Of at least one event, sorted by start; overlapping ones count once."""
-    busy, waiting, reached = 0.0, 0.0, events[0].start
+    waiting, reached = 0.0, events[0].start
     for event in events:
         gap = event.start - reached
         waiting += gap if gap > _SHORT_GAP else 0.0
-        busy += max(0.0, event.end - max(reached, event.start))
         reached = max(reached, event.end)
-    return Utilisation(reached - events[0].start, busy, waiting)
+    return Utilisation(reached - events[0].start, sum(_added_seconds(events)), waiting)
 
 
 def kernel_rows(trace: Trace, *, layers: int, steps: int) -> list[KernelRow]:
     """Runs summed by kernel and op, the longest first."""
-    own = [e.duration for e in trace.events] if trace.gpu else _own_seconds(trace.events)
+    own = _added_seconds(trace.events) if trace.gpu else _own_seconds(trace.events)
     ops = _ops(trace.events, layers, steps) if trace.gpu else [""] * len(trace.events)
     sums: dict[tuple[str, str], tuple[int, float]] = {}
     for event, op, duration in zip(trace.events, ops, own, strict=True):
@@ -134,6 +136,19 @@ def kernel_rows(trace: Trace, *, layers: int, steps: int) -> list[KernelRow]:
         sums[event.name, op] = (calls + 1, total + duration)
     rows = [KernelRow(name, op, calls, total) for (name, op), (calls, total) in sums.items()]
     return sorted(rows, key=lambda row: -row.total)
+
+
+def _added_seconds(events: Sequence[Event]) -> list[float]:
+    """By how much each event goes beyond all that started before it; sorted by start.
+
+    A kernel that comes early to wait for the one before it, or runs beside it, counts from that
+    one's end. So the sum is the time with any kernel running.
+    """
+    added, reached = [], events[0].start
+    for event in events:
+        added.append(max(0.0, event.end - max(reached, event.start)))
+        reached = max(reached, event.end)
+    return added
 
 
 def _own_seconds(events: Sequence[Event]) -> list[float]:
@@ -197,6 +212,7 @@ def op_table(
         [
             f"Ceilings: {rates.source}.",
             "Bytes and FLOP are what the op needs at least; share is of the busy time.",
+            "A kernel that comes before the one ahead of it has ended counts from that end.",
         ],
     )
 

@@ -224,6 +224,20 @@ def test_idle_share_counts_overlap_once(tmp_path):
     assert str(use) == "idle for 32.0% of it (32.0% in gaps above 2 us)"
 
 
+def test_a_kernel_that_waits_for_the_one_before_counts_from_its_end():
+    kernels = [
+        Event("a", "1", 0.0, 10e-6),
+        Event("b", "1", 4e-6, 8e-6),
+        Event("a", "1", 11e-6, 9e-6),
+        Event("inside", "2", 12e-6, 1e-6),
+    ]
+    rows = kernel_rows(Trace(kernels, gpu=True), layers=1, steps=1)
+    assert {row.name: row.total for row in rows} == pytest.approx(
+        {"a": 18e-6, "b": 2e-6, "inside": 0.0}
+    )
+    assert sum(row.total for row in rows) == pytest.approx(utilisation(kernels).busy)
+
+
 def test_gaps_between_dependent_kernels_are_no_waiting():
     kernels = [Event("k", "1", start, 1e-6) for start in (0.0, 2e-6, 4e-6, 12e-6)]
     use = utilisation(kernels)
