@@ -93,13 +93,16 @@ def roofline_chart(points: Sequence[Point], rates: Rates) -> Chart | None:
     model = points[0].model
     title = f"Roofline of {model}, each GPU"
     figure, axes = new_axes(title, "FLOP per byte that must be read", "TFLOP/s of each GPU")
-    drawn = []
+    drawn: list[float] = []
+    named: set[str] = set()
     for phase in ("decode", "prefill"):
         for row in _ours(point for point in points if point.phase == phase):
             places = [found for point in row if (found := place(point))]
             x = [found.intensity for found in places]
             y = [found.flop_per_s / 1e12 for found in places]
             color = COLORS[_color(row[0])]
+            # Quantizations look alike here; the axes tell them apart.
+            name = f"{phase}, {sharding_name(row[0].sharding)}"
             axes.plot(
                 x,
                 y,
@@ -107,8 +110,9 @@ def roofline_chart(points: Sequence[Point], rates: Rates) -> Chart | None:
                 marker=MARKERS[_color(row[0])],
                 color=color,
                 markerfacecolor=color if phase == "prefill" else "none",
-                label=f"{phase}, {sharding_name(row[0].sharding)}",
+                label=None if name in named else name,
             )
+            named.add(name)
             drawn += x
     if not drawn:
         return None

@@ -160,9 +160,13 @@ def roofline_table(result: Result) -> Table:
     rows = []
     for cell in result.cells:
         if isinstance(cell, RooflineCell) and cell.samples:
-            middle = median(cell.samples)
-            spread = f"{seconds(min(cell.samples))} to {seconds(max(cell.samples))}"
-            rows.append(Row([cell.name, _rate(cell, middle), seconds(middle), spread]))
+            # A sample is of many calls, for the sake of the clock.
+            each = cell.amount if cell.unit == "call" else 1.0
+            middle, least, most = (
+                seconds(chosen(cell.samples) / each) for chosen in (median, min, max)
+            )
+            rate = _rate(cell, median(cell.samples))
+            rows.append(Row([cell.name, rate, middle, f"{least} to {most}"]))
     caption = f"Measured rates of {result.machine.name}"
     return Table(caption, ["what", "rate", "median", "samples"], rows)
 

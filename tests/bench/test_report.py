@@ -17,7 +17,7 @@ from rose.bench.ceiling import decode_seconds
 from rose.bench.chart_style import COLORS, GRID, INK, inline_svg, save_files
 from rose.bench.charts import decode_chart, roofline_chart, serve_charts, speedup_chart
 from rose.bench.report import TEMPLATES, Source, warnings, write_report
-from rose.bench.report_tables import decode_tables, prefill_tables, sharding_name
+from rose.bench.report_tables import decode_tables, prefill_tables, roofline_table, sharding_name
 from rose.bench.results import BenchError, Sharding, SkippedCell, save
 from rose.bench.rooflines import ceiling, place, rates_for
 from rose.bench.series import PUBLISHED, collect, fastest, leading_peers
@@ -315,6 +315,20 @@ def test_decode_charts_label_batches_and_say_cost_against_speed():
     assert ours.get_xdata()[0] == pytest.approx(1 / step)
     assert ours.get_ydata()[0] == pytest.approx(step * 3 / 3600 * 1e6)
     assert "vllm 0.26.0, TP2" in names
+
+
+def test_many_launches_a_sample_are_shown_as_one():
+    cells = {row.cells[0]: row.cells for row in roofline_table(synthetic.roofline()).rows}
+    assert cells["launch in a graph"][1:] == ["-", "1.14 us", "1.13 us to 1.16 us"]
+    assert cells["copy"][1] == "4.27 TB/s"
+
+
+def test_a_legend_names_two_quantizations_of_a_sharding_once():
+    twice = [
+        result([cell("prefill", 1.0, tokens=8192, quantization=name)]) for name in ("fp8", "mxfp4")
+    ]
+    (axes,) = roofline_chart(collect(twice), RATES).figure.axes
+    assert axes.get_legend_handles_labels()[1].count("prefill, TP1") == 1
 
 
 def test_no_chart_without_something_to_draw():
