@@ -13,10 +13,10 @@ take in turn.
 
 Bound by the weights' bytes, as `experts_mxfp4` is: 34 weights a cycle and SM at 4.2 TB/s. The code
 has 2.2 to 2.6 instructions a weight, of 3.8 that fit, and 12 to 16 warps with 64 to 128 bytes a
-thread on their way have 24 to 64 KiB an SM in flight. Expect 80 to 95% of the bytes' time for 128
-tokens over 128 experts. For one token a program of gate and up waits 1.2 us until it sees its first
-bytes (its tile, then the weights), and one of down less, as it asks while gate and up still run:
-expect 12 us for gate and up and 7 for down.
+thread on their way have 24 to 64 KiB an SM in flight. For 128 tokens over 128 experts an H200
+reached 80% of the bandwidth, where 80 to 95% were predicted. For one token a program of gate and up
+waits 1.2 us until it sees its first bytes (its tile, then the weights), and one of down less, as it
+asks while gate and up still run: predicted were 12 and 7 us, measured alone 16 and 9.5.
 """
 # mypy: disable-error-code="untyped-decorator,assignment,misc"
 # ruff: noqa: RUF005 - Triton does not unpack within a tuple
