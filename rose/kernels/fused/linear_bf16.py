@@ -2,10 +2,10 @@
 
 The weight's bytes bound it. gpt-oss's QKV is 29.5 MB, 7.0 us at 4.2 TB/s, the output projection
 23.6 MB, 5.6 us; with 1.5 us from the launch to a full queue and from the last byte to the end,
-8.5 and 7.2 us were predicted for one row, 9.9 and 9.6 measured (cuBLAS: 10.7 and 12.7). A program reads all of its tokens' rows, from L2: 8 tokens are
-half as much as a weight of 16 columns, and L2 gives no more than half as much again as the memory.
-So more tokens get more columns a program, and beyond FEW_ROWS cuBLAS serves, whose programs share
-what they read.
+8.5 and 7.2 us were predicted for one row; an H200 took 9.9 and 9.6 (cuBLAS: 10.7 and 12.7). A
+program reads all of its tokens' rows, from L2: 8 tokens are half as much as a weight of 16 columns,
+and L2 gives no more than half as much again as the memory. So beyond FEW_ROWS cuBLAS serves, whose
+programs share what they read.
 """
 # mypy: disable-error-code="untyped-decorator"
 
