@@ -30,6 +30,9 @@ _INTERPRETED = tl.constexpr(INTERPRETED)
 LISTED = tl.constexpr(8)
 """Rows of a tile in a routing's list."""
 
+LISTED_EXPERTS = 256
+"""So many at most can be told apart in the list."""
+
 MASKED_ROWS = tl.constexpr(32)
 """Tiles of at most so many rows mask the loads of those that they lack. In larger ones few are
 missing, and to read the last one again is cheaper than a mask a row."""
@@ -126,7 +129,7 @@ def find_tile(
 
 @triton.jit
 def listed(expert: tl.tensor, start: tl.tensor, rows: tl.tensor) -> tl.tensor:
-    """The words of tiles, int32, of at most 256 experts; `rows` may be more than a tile's."""
+    """Words of tiles, int32, of at most LISTED_EXPERTS; `rows` may be more than a tile's."""
     return tl.minimum(rows, LISTED) | (expert << 4) | (start << 12)
 
 

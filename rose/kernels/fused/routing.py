@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rose.kernels.fused import dependent
-from rose.kernels.fused.expert_tiles import LISTED, listed
+from rose.kernels.fused.expert_tiles import LISTED, LISTED_EXPERTS, listed
 from rose.kernels.fused.interpret import round_to
 from rose.kernels.quantize import ceil_div
 
@@ -387,7 +387,7 @@ def empty_routing(tokens: int, experts: int, k: int, like: Tensor) -> Fields:
 
     weights = torch.empty((tokens, k), dtype=like.dtype, device=like.device)
     rows = tokens * k
-    tiles = fresh(rows) if rows <= MOST_LISTED else None
+    tiles = fresh(rows) if rows <= MOST_LISTED and experts <= LISTED_EXPERTS else None
     return weights, fresh(tokens, k), fresh(rows), fresh(experts), fresh(experts + 1), tiles
 
 

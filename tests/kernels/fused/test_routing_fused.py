@@ -81,6 +81,14 @@ def test_tiles_are_listed_up_to_so_many_rows(tokens, monkeypatch, device):
     assert (found.tiles is None) == (tokens > 40)
 
 
+@pytest.mark.parametrize("tokens", [3, 40])
+def test_no_list_is_made_of_more_experts_than_its_words_hold(tokens, device):
+    logits = random(tokens, 300, device=device)
+    found = fused_route(logits, 4)
+    assert_same_rows(found, route(logits.cpu(), 4))
+    assert found.tiles is None
+
+
 @pytest.mark.parametrize("tokens", [3, 70])
 def test_equal_logits_go_to_the_lower_expert(tokens, device):
     # Zeros of both signs, which are equal, and below them -1.
