@@ -123,8 +123,10 @@ class MTPHead:
         whole = WholeSequence(model.config, len(both))
         cos, sin = model.rotary(whole.positions)
         x = F.linear(both, self._projection)
-        x = model.layers[0](x, cos, sin, whole.batch, whole.kv[0])
-        return model.logits(model.norm(x)).argmax(-1)
+        layer = model.layers[0]
+        normed = layer.attention_norm(x)
+        _, normed = layer(x, normed, model.norm, cos, sin, whole.batch, whole.kv[0])
+        return model.logits(normed).argmax(-1)
 
     def _normalised(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x.float(), x.shape[-1:], weight.float(), 1e-5).to(x.dtype)
