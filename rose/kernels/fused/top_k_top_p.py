@@ -21,7 +21,8 @@ the order of float32 summation decide otherwise.
 What bounds it on an H200, vocabulary 201,088. One row: latency, of launches, of L2 and of the ten
 or so rounds of each search; predicted 20-25 us. 128 rows: for top-k 1 and 2 compute ~35
 instructions a token, ~40 us each, for top-p alone ~70, ~75 us each; 3 computes ~55 while it moves
-206 MB, 60-70 us; 4 takes ~10 us. Predicted 150-170 us with top-k, 220-240 us without.
+206 MB, 60-70 us; 4 takes ~10 us. Predicted 150-170 us with top-k, 220-240 us without; measured 28
+us for one row, and for 128 305 and 382.
 """
 
 # mypy: disable-error-code="untyped-decorator"
