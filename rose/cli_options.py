@@ -119,7 +119,10 @@ def engine_options(
         option = decorated.__click_params__[-1]  # type: ignore[attr-defined]
         value = getattr(defaults, name, None)
         if name == "model":
-            option.default, option.required = default_model, default_model is None
+            # A default of None would count as one for click 8.5.
+            option.required = default_model is None
+            if default_model is not None:
+                option.default = default_model
         elif value is not None:
             option.default, option.show_default = value, True
     return decorated

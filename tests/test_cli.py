@@ -123,6 +123,13 @@ def test_numbers_that_cannot_work(model, option, value, says):
     assert says in refusal(*generate(model, "--tokens", "1", option, value))
 
 
+@pytest.mark.parametrize(
+    "command", ["serve", "generate", "score", "engine", "bench prefill", "bench profile"]
+)
+def test_no_model_named(command):
+    assert refusal(*command.split()) == "Error: Missing argument 'MODEL'."
+
+
 def test_models_that_are_none(tmp_path):
     assert "name is empty" in refusal(*generate("", "--tokens", "1"))
     assert "no such folder" in refusal(*generate(tmp_path / "none", "--tokens", "1"))
