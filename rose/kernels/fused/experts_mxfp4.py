@@ -165,8 +165,7 @@ GATE_UP_TILINGS = TilingTable(
     steps=(
         # Few programs: narrow ones, whose warps split the inner dimension, give every SM some.
         (0.3, Tiling(block_m=8, block_n=8, group=1, warps=2, stages=4, split=2)),
-        (5, Tiling(block_m=8, block_n=32, group=1, warps=2, stages=2, split=1)),
-        (8, Tiling(block_m=16, block_n=128, group=1, warps=8, stages=4)),
+        (8, Tiling(block_m=8, block_n=32, group=1, warps=2, stages=2, split=1)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=8, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=3)),
     ),
@@ -177,8 +176,7 @@ DOWN_TILINGS = TilingTable(
         # Few programs: narrow ones, whose warps split the inner dimension, give every SM some.
         (0.1, Tiling(block_m=8, block_n=32, group=1, warps=4, stages=2, split=4)),
         (0.3, Tiling(block_m=8, block_n=32, group=1, warps=2, stages=2, split=1)),
-        (5, Tiling(block_m=8, block_n=64, group=1, warps=2, stages=2, split=1)),
-        (8, Tiling(block_m=16, block_n=128, group=1, warps=8, stages=4)),
+        (8, Tiling(block_m=8, block_n=64, group=1, warps=2, stages=2, split=1)),
         (24, Tiling(block_m=32, block_n=128, group=1, warps=8, stages=4)),
         (96, Tiling(block_m=64, block_n=128, group=2, warps=8, stages=3)),
     ),
