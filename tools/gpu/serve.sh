@@ -17,6 +17,7 @@ python3 -m rose serve "$model" --load-format dummy --quantization mxfp4 --port "
 server=$!
 for _ in $(seq 90); do
   get "http://127.0.0.1:$port/health" >/dev/null 2>&1 && break
+  kill -0 $server 2>/dev/null || { tail -n 5 "$OUT/server.log"; exit 1; }
   sleep 1
 done
 TAIL=30 step "1024 in, 128 out" 100 python3 -m rose bench serve "http://127.0.0.1:$port" \
