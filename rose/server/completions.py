@@ -113,7 +113,7 @@ class CompletionCall:
             self._wholes[number].add(delta)
 
     def events(self, outputs: Sequence[RequestOutput]) -> bytes:
-        """Take outputs of a streamed answer; the events that they make, if any."""
+        """Take outputs of a streamed answer; the events that they make."""
         return b"".join([self._chunk(number, delta) for number, delta in self._feed(outputs)])
 
     def _feed(self, outputs: Sequence[RequestOutput]) -> Iterator[tuple[int, Delta]]:
@@ -157,10 +157,11 @@ class CompletionCall:
         return cut_short
 
     def _chunk(self, number: int, delta: Delta) -> bytes:
-        """One event of a stream; empty if the delta has nothing to tell."""
-        tells = delta.text or delta.entries or delta.finish_reason
-        if not tells and not (self._body.return_token_ids and delta.token_ids):
-            return b""
+        """One event of a stream.
+
+        Every output makes one, with empty text where a token has none (yet): clients that time
+        tokens time chunks.
+        """
         return b'data: %b,"choices":[%b]%b' % (
             self._head,
             self._choice_json(number, delta, begins=self._begins(number)),
