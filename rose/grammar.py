@@ -17,12 +17,23 @@ if TYPE_CHECKING:
 
 
 def schema_problem(schema_json: str) -> str | None:
-    """Why a JSON schema cannot be followed; None: it can."""
-    return _problem(f"start: %json {schema_json}", None)
+    """Why a JSON schema cannot be followed; None: it can.
+
+    For the front end, which can name the field that the schema came in. What is compiled here is
+    not kept: the worker, another process, compiles the whole grammar for its tokens.
+    """
+    from llguidance import LLMatcher
+
+    failed, messages = LLMatcher.validate_grammar_with_warnings(
+        LLMatcher.grammar_from_lark(f"start: %json {schema_json}")
+    )
+    return _brief(messages[0]) if failed else None
 
 
 def load_tokenizer(path: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> LLTokenizer:
-    """A checkpoint's tokenizer.json as llguidance needs it; takes a second at 200,000 ids.
+    """A checkpoint's tokenizer.json as llguidance needs it.
+
+    It takes over a second at 200,000 ids, in which llguidance (1.9.1) lets no other Python run.
 
     Args:
         path: the file.
@@ -61,19 +72,11 @@ def compile_grammar(source: str, tokenizer: LLTokenizer) -> LLMatcher:
     """
     from llguidance import LLMatcher
 
-    problem = _problem(source, tokenizer)
-    if problem is not None:
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(source), log_level=0)
+    if matcher.is_error():
+        problem = _brief(matcher.get_error())
         raise InvalidRequestError(f"the grammar cannot be used: {problem}", "grammar")
-    return LLMatcher(tokenizer, LLMatcher.grammar_from_lark(source), log_level=0)
-
-
-def _problem(source: str, tokenizer: LLTokenizer | None) -> str | None:
-    from llguidance import LLMatcher
-
-    failed, messages = LLMatcher.validate_grammar_with_warnings(
-        LLMatcher.grammar_from_lark(source), tokenizer
-    )
-    return _brief(messages[0]) if failed else None
+    return matcher
 
 
 def _brief(message: str) -> str:

@@ -116,7 +116,10 @@ class SlotGrammars:
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
 
     def preload(self) -> None:
-        """Read the tokenizer in the background; else all streams would wait for it once."""
+        """Read the tokenizer before there are streams: reading it stops all Python for a second.
+
+        In a thread, beside which only what needs no Python goes on, such as compilers of kernels.
+        """
         self._tokenizer()
 
     def _tokenizer(self) -> Future[LLTokenizer]:
