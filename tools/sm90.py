@@ -1,4 +1,4 @@
-"""Compile Triton kernels for Hopper on a machine without a GPU.
+"""Compile kernels in Triton and in CUDA C++ for Hopper on a machine without a GPU.
 
 Inside `compile_only()` a kernel's own Python wrapper, called on CPU tensors of true shapes,
 compiles what it would launch on an H100 or H200, specialised in the same way, and launches nothing.
@@ -21,10 +21,15 @@ from triton.backends.driver import DriverBase
 from triton.runtime._async_compile import FutureKernel
 from triton.runtime.jit import JITFunction
 
+from rose.kernels.cuda.kernel import Grid, Kernel, instead_of_launching
+
 HOPPER = GPUTarget("cuda", 90, 32)
 
 SHARED_LIMIT = 232448
 """The most bytes of shared memory that a block may have on Hopper."""
+
+_SYSTEM_SHARED = 1024
+"""Bytes that the system keeps of each block's shared memory, beyond that limit."""
 
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
@@ -36,12 +41,12 @@ class CompiledLaunch:
     Attributes:
         kernel: its name.
         grid: programs in each dimension.
-        warps, stages: launch options.
+        warps, stages: launch options; a kernel in CUDA C++ has 0 stages.
         shared: bytes of shared memory a block.
         registers: of a thread.
         stack: bytes of a thread's stack frame, which is where registers spill to.
         wgmma: whether it uses Hopper's own tensor core instructions.
-        ptx: the code before assembly.
+        ptx: the code before assembly; of a kernel in CUDA C++ none is kept.
     """
 
     kernel: str
@@ -93,14 +98,17 @@ def compile_only() -> Iterator[list[CompiledLaunch]]:
             launches.append(_describe(kernel, tuple(grid)))
         return kernel
 
+    def compile_cubin(kernel: Kernel, grid: Grid) -> None:
+        launches.append(_describe_cuda(kernel, grid))
+
     triton.runtime.driver.set_active(_HopperWithoutDevice())
-    with mock.patch.object(JITFunction, "run", run):
+    with mock.patch.object(JITFunction, "run", run), instead_of_launching(compile_cubin):
         yield launches
 
 
 def _describe(kernel: Any, grid: tuple[int, ...]) -> CompiledLaunch:  # noqa: ANN401
     metadata = kernel.metadata
-    usage = _resource_usage(kernel.asm["cubin"])
+    usage = _resource_usage(kernel.asm["cubin"], metadata.name)
     return CompiledLaunch(
         kernel=metadata.name,
         grid=grid,
@@ -114,10 +122,32 @@ def _describe(kernel: Any, grid: tuple[int, ...]) -> CompiledLaunch:  # noqa: AN
     )
 
 
-def _resource_usage(cubin: bytes) -> dict[str, int]:
+def _describe_cuda(kernel: Kernel, grid: Grid) -> CompiledLaunch:
+    cubin = kernel.cubin()
+    usage = _resource_usage(cubin, kernel.name)
+    return CompiledLaunch(
+        kernel=kernel.name,
+        grid=grid,
+        warps=kernel.threads // 32,
+        stages=0,
+        shared=usage["SHARED"] - _SYSTEM_SHARED + kernel.shared,
+        registers=usage["REG"],
+        stack=usage["STACK"],
+        wgmma="GMMA" in _dump(cubin, "--dump-sass", "--function", kernel.name),
+        ptx="",
+    )
+
+
+def _resource_usage(cubin: bytes, name: str) -> dict[str, int]:
+    """Of one of a cubin's kernels."""
+    text = _dump(cubin, "--dump-resource-usage")
+    usage = text.partition(f"Function {name}:")[2].splitlines()[1]
+    return {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", usage)}
+
+
+def _dump(cubin: bytes, *options: str) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [_CUOBJDUMP, "--dump-resource-usage", file.name]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", text)}
+        command = [_CUOBJDUMP, *options, file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -14,12 +14,14 @@ import argparse
 import json
 import random
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest import mock
 
 import torch
 import triton
 
+from rose.kernels.cuda import nvrtc
 from rose.kernels.dispatch import Implementation, force
 from rose.llm import LLM
 from rose.models.builtin import builtin_shape
@@ -55,6 +57,7 @@ def main() -> None:
     triton.knobs.runtime.jit_post_compile_hook = lambda **told: compiled.append(told["repr"])
     with (
         sm90.compile_only(),
+        mock.patch("rose.kernels.cuda.nvrtc.cubin", telling_cubin(compiled)),
         force(Implementation.TRITON),
         mock.patch("torch.empty", zeroed),
         mock.patch("torch.empty_like", torch.zeros_like),
@@ -85,6 +88,20 @@ def config_json(shape: str | None) -> dict[str, object]:
         return make_config(SHAPE)
     config = json.loads((folder / "config.json").read_text())
     return {**config, "num_hidden_layers": 2, "layer_types": config["layer_types"][:2]}
+
+
+def telling_cubin(compiled: list[str]) -> Callable[[Path, Mapping[str, int]], bytes]:
+    """`nvrtc.cubin`, which adds to the list what it is asked for the first time."""
+    make = nvrtc.cubin
+
+    def cubin(source: Path, defines: Mapping[str, int]) -> bytes:
+        name = f"{source.name}[{dict(defines)}]"
+        code = make(source, defines)
+        if name not in compiled:
+            compiled.append(name)
+        return code
+
+    return cubin
 
 
 def zeroed(*shape: object, device: object = None, **options: object) -> torch.Tensor:

@@ -1,7 +1,6 @@
 """The few functions of NVIDIA's driver that load and launch a kernel, through ctypes.
 
-A call costs about a microsecond in Python, a third of what the objects of cuda-bindings cost.
-Structures are those of cuda.h.
+Its structures, those of cuda.h, are filled in where they lie, which keeps launches cheap.
 """
 
 import ctypes

@@ -20,6 +20,11 @@ class Kernel:
 
     Launches cost a few microseconds: what they fill in is laid out here. The first one on a device
     must not be under graph capture.
+
+    Attributes:
+        name: of the kernel in its source.
+        threads: of a block.
+        shared: bytes of dynamic shared memory of a block.
     """
 
     def __init__(
@@ -45,7 +50,8 @@ class Kernel:
             dependent: launch it as a programmatic dependent of the kernel before, as
                 rose/kernels/fused/dependent.py tells; it waits by `griddepcontrol.wait` itself.
         """
-        self.source, self.name = source, name
+        self.name, self.threads, self.shared = name, threads, shared
+        self._source = source
         self._defines = dict(defines or {})
         self._functions: dict[int, int] = {}  # by device
         self._lock = Lock()
@@ -62,7 +68,7 @@ class Kernel:
         Raises:
             CompileError: NVRTC does not take the source.
         """
-        return nvrtc.cubin(self.source, self._defines)
+        return nvrtc.cubin(self._source, self._defines)
 
     def launch(self, grid: Grid, *arguments: Tensor | float) -> None:
         """Enqueue it on the current stream of the current device.
@@ -95,7 +101,7 @@ class Kernel:
             driver.check(status, f"launch {self.name} with a grid of {grid}")
 
     def _load(self, device: int) -> int:
-        function = driver.load_function(self.cubin(), self.name, self._config.shared)
+        function = driver.load_function(self.cubin(), self.name, self.shared)
         self._functions[device] = function
         return function
 
