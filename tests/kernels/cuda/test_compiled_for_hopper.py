@@ -28,8 +28,9 @@ with compile_ahead(2):
         add.launch((8, 1, 1), x, x, 1.0, 1000)
 ahead = len(compiled)
 with compile_only() as launches:
+    add.launch((4, 1, 1), x, x, 1.0, 500)
     add.launch((8, 1, 1), x, x, 1.0, 1000)
-[launch] = launches
+_, launch = launches
 launch = {name: getattr(launch, name) for name in launch.__slots__}
 print(json.dumps([ahead, len(compiled), launch]))
 """
