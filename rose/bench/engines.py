@@ -1,9 +1,11 @@
 """From a command line to something that can be measured: Rose, vLLM or SGLang."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from rose.bench.peers import PeerOptions, Sglang, Vllm
+from rose.bench.peer_sglang import Sglang
+from rose.bench.peer_vllm import Vllm
+from rose.bench.peers import PeerOptions, check_installed
 from rose.bench.results import BenchError, Sharding
 from rose.bench.subject import Subject
 from rose.config import EngineConfig
@@ -12,8 +14,8 @@ from rose.options import EngineOptions
 EngineName = Literal["rose", "vllm", "sglang"]
 
 
-def check_shardings(engine: EngineName, shardings: Sequence[Sharding], gpus: int) -> None:
-    """Refuse what cannot run, before anything is measured.
+def check_engine(engine: EngineName, shardings: Sequence[Sharding], gpus: int) -> None:
+    """Refuse what cannot run, before anything is measured or printed.
 
     Args:
         engine: to run them.
@@ -21,8 +23,11 @@ def check_shardings(engine: EngineName, shardings: Sequence[Sharding], gpus: int
         gpus: of this machine.
 
     Raises:
-        BenchError: it names all that cannot run, why, and what would do.
+        BenchError: the engine is not installed; or it names all shardings that cannot run, why,
+            and what would do.
     """
+    if engine != "rose":
+        check_installed(engine)
     reasons = [(s.name, reason) for s in shardings if (reason := _refusal(engine, s, gpus))]
     if reasons:
         told = "; ".join(f"{name}: {reason}" for name, reason in reasons)
@@ -45,7 +50,11 @@ def _refusal(engine: EngineName, sharding: Sharding, gpus: int) -> str | None:
 
 
 def start_subject(
-    engine: EngineName, options: EngineOptions, config: EngineConfig, sharding: Sharding
+    engine: EngineName,
+    options: EngineOptions,
+    config: EngineConfig,
+    sharding: Sharding,
+    note: Callable[[str], None],
 ) -> Subject:
     """Start an engine.
 
@@ -53,17 +62,18 @@ def start_subject(
         engine: which.
         options: as the user gave them; a peer gets its own defaults for what was left out.
         config: what they resolved to.
-        sharding: one that `check_shardings` let pass.
+        sharding: one that `check_engine` let pass.
+        note: takes lines on how it runs, for whoever reads the results.
 
     Raises:
-        UserError: it cannot start, or is not installed.
+        UserError: it cannot be imported, or does not start.
     """
     if engine == "rose":
         # Imported here: a peer wants to be first to set up the GPU.
         from rose.bench.own import OwnEngine
 
         return OwnEngine(config)
-    peer = PeerOptions(
+    asked = PeerOptions(
         folder=config.path,
         load_format=config.load_format,
         sharding=sharding,
@@ -72,4 +82,7 @@ def start_subject(
         max_batched_tokens=options.max_batched_tokens,
         seed=options.seed,
     )
-    return Vllm(peer) if engine == "vllm" else Sglang(peer)
+    peer = Vllm(asked) if engine == "vllm" else Sglang(asked)
+    for text in peer.notes:
+        note(text)
+    return peer

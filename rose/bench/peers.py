@@ -1,30 +1,30 @@
-"""vLLM and SGLang as subjects of the same measurement, where they are installed.
+"""What the adapters of vLLM and SGLang share; each has a file of its own.
 
 Both are given the checkpoint's folder (or only its config.json and random weights) and token ids,
-and do without a tokenizer. Written for vLLM 0.26 and SGLang 0.5.17.
+and do without a tokenizer. docs/benchmarks.md says what was held against the releases in READ.
 """
 
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from rose.bench.machine import package_version
 from rose.bench.results import BenchError, Sharding
-from rose.bench.subject import (
-    TEMPERATURE,
-    DecodeRun,
-    DoesNotFitError,
-    time_steps,
-    time_to_first_tokens,
-)
+
+PeerName = Literal["vllm", "sglang"]
+
+READ = {"vllm": ("0.26.0", "0.33.0"), "sglang": ("0.5.17", "0.5.23")}
+"""Releases against which the adapters were read and run."""
 
 LEAST_CHUNK = 2048
-"""Prompt tokens that a peer computes in a step, at least: bounds how far the first sequence may run
-ahead of the last."""
+"""Prompt tokens that a peer computes in a step unless told, at least: bounds how far the first
+sequence may run ahead of the last."""
+
+BY_CHANCE = 16
+"""Tokens of a random prompt that a cache may know all the same: SGLang's works token by token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,198 +47,108 @@ class PeerOptions:
     seed: int
 
 
-class _Peer:
-    """What both share: neither tells its cache's size, so that only lengths are refused."""
+def check_installed(name: PeerName) -> None:
+    """Refuse a peer that is not there, before anything is printed; imports nothing.
 
-    def __init__(self, name: str, longest: int) -> None:
-        self.name = name
-        self._longest = longest
+    Raises:
+        BenchError: it is not installed.
+    """
+    try:
+        found = find_spec(name) is not None
+    except ImportError:  # an import hook forbids it
+        found = False
+    if not found:
+        raise BenchError(
+            f"--engine {name}: {name} is not installed here; install it, best in an environment of "
+            "its own beside Rose"
+        )
+
+
+def peer_name(name: PeerName) -> str:
+    """With the installed release, as "vllm 0.26.0"."""
+    return f"{name} {package_version(name) or 'of an unknown release'}"
+
+
+def warn_of_release(name: PeerName) -> list[str]:
+    """What a reader must know if the installed release is none of READ; else nothing."""
+    # A build's own suffix, as in 0.26.0+cu129, is the same source.
+    if (package_version(name) or "").split("+")[0] in READ[name]:
+        return []
+    return [f"{peer_name(name)}: the adapter was held against {' and '.join(READ[name])} only"]
+
+
+class Peer:
+    """What both share: neither tells its cache's size, so that only counts are refused.
+
+    Attributes:
+        name: with its version.
+        notes: what a reader of the results must know of how it ran.
+    """
+
+    def __init__(self, name: PeerName, options: PeerOptions, *, spare: int = 0) -> None:
+        self.name = peer_name(name)
+        self.notes: list[str] = []
+        self._sharding = options.sharding.name
+        self._longest = options.longest - spare
+        self._most = options.max_num_seqs
+        self._chunk = min(LEAST_CHUNK, options.max_batched_tokens or LEAST_CHUNK)
 
     def refuse_prefill(self, tokens: int) -> str | None:
         """See Subject."""
-        return self._refuse(tokens, 1)
+        return self._refuse_length(tokens, 1)
 
     def refuse_decode(self, batch: int, context: int, steps: int) -> str | None:
         """See Subject."""
-        return self._refuse(context, steps)
+        if self._most is not None and batch > self._most:
+            return f"{batch} sequences, but a step holds {self._most}: raise --max-num-seqs"
+        return self._refuse_length(context, steps + 1)
 
-    @staticmethod
-    def _ramp(prompts: list[list[int]]) -> int:
-        return len(prompts) * (len(prompts[0]) // LEAST_CHUNK + 2) + 16
-
-    def _refuse(self, tokens: int, more: int) -> str | None:
+    def _refuse_length(self, tokens: int, more: int) -> str | None:
         if tokens + more <= self._longest:
             return None
         return f"{tokens} tokens and {more} more exceed the longest sequence, {self._longest}"
 
+    def ramp(self, prompts: list[list[int]]) -> int:
+        """The most steps by which the first sequence may run ahead of the last."""
+        return len(prompts) * (len(prompts[0]) // self._chunk + 2) + 16
 
-class Vllm(_Peer):
-    """vLLM's offline class: a Subject, and a Stepper by its engine's own steps.
+    def start(self, make: Callable[[], Any]) -> Any:  # noqa: ANN401  # packages without types
+        """What `make` makes.
 
-    Raises:
-        BenchError: it is not installed.
-    """
-
-    def __init__(self, options: PeerOptions) -> None:
-        vllm = _module("vllm")
-        super().__init__(f"vllm {package_version('vllm')}", options.longest)
-        self._params = vllm.SamplingParams
-        # Only what is new in each output; the default repeats all ids of a sequence every step.
-        self._kind = import_module("vllm.sampling_params").RequestOutputKind.DELTA
-        self._llm = vllm.LLM(
-            model=str(options.folder),
-            skip_tokenizer_init=True,
-            load_format=options.load_format,
-            tensor_parallel_size=options.sharding.tp,
-            enable_expert_parallel=options.sharding.ep > 1,
-            max_model_len=options.longest,
-            max_num_seqs=options.max_num_seqs,
-            max_num_batched_tokens=options.max_batched_tokens,
-            seed=options.seed,
-        )
-        self._open: dict[str, int] = {}
-        self._count = 0
-
-    def prefill(self, prompts: list[list[int]]) -> float:
-        """See Subject; random prompts are not in any cache."""
+        Raises:
+            BenchError: it raised anything.
+        """
         try:
-            return time_to_first_tokens(self, prompts)
-        finally:
-            self.drop()
+            return make()
+        except Exception as error:  # whatever a peer raises, it did not start
+            raise BenchError(
+                f"{self.name} did not start: {str(error) or type(error).__name__} (what it printed "
+                "before may say more)"
+            ) from error
 
-    def decode(self, prompts: list[list[int]], warmup: int, steps: int) -> DecodeRun:
-        """See Subject."""
-        return time_steps(self, prompts, warmup=warmup, steps=steps, ramp=self._ramp(prompts))
-
-    def submit(self, prompts: list[list[int]], max_tokens: int) -> None:
-        """See Stepper."""
-        params = self._params(
-            max_tokens=max_tokens,
-            temperature=TEMPERATURE,
-            ignore_eos=True,
-            detokenize=False,
-            output_kind=self._kind,
-        )
-        for index, prompt in enumerate(prompts):
-            name = f"bench-{self._count}"
-            self._count += 1
-            self._open[name] = index
-            self._llm.llm_engine.add_request(name, {"prompt_token_ids": prompt}, params)
-
-    def step(self) -> list[int]:
-        """See Stepper."""
-        outputs = self._llm.llm_engine.step()
-        return [self._open[o.request_id] for o in outputs if o.outputs[0].token_ids]
-
-    def drop(self) -> None:
-        """See Stepper."""
-        engine = self._llm.llm_engine
-        engine.abort_request(list(self._open))
-        while engine.has_unfinished_requests():
-            engine.step()
-        self._open.clear()
-
-    def close(self) -> None:
-        """See Subject; vLLM frees its memory when nothing refers to it."""
-        del self._llm
+    def tell(self, settings: Mapping[str, object]) -> None:
+        """Note the settings that the peer itself resolved."""
+        told = ", ".join(f"{name} {value}" for name, value in settings.items())
+        self.notes.append(f"{self.name} ({self._sharding}) ran with {told}")
 
 
-class Sglang(_Peer):
-    """SGLang's Engine: it cannot be stepped, so that steps are times between streamed tokens.
+def check_cold(cached: int, prompts: list[list[int]]) -> None:
+    """Refuse a prefill of which `cached` tokens came from a prefix cache.
 
     Raises:
-        BenchError: it is not installed.
+        BenchError: those are more than chance allows.
     """
-
-    def __init__(self, options: PeerOptions) -> None:
-        sglang = _module("sglang")
-        super().__init__(f"sglang {package_version('sglang')}", options.longest)
-        self._engine = sglang.Engine(
-            model_path=str(options.folder),
-            skip_tokenizer_init=True,
-            load_format=options.load_format,
-            tp_size=options.sharding.tp,
-            ep_size=options.sharding.ep,
-            context_length=options.longest,
-            max_running_requests=options.max_num_seqs,
-            chunked_prefill_size=options.max_batched_tokens,
-            stream_interval=1,
-            random_seed=options.seed,
-        )
-
-    def prefill(self, prompts: list[list[int]]) -> float:
-        """See Subject; random prompts are not in any cache."""
-        begin = time.perf_counter()
-        self._engine.generate(input_ids=prompts, sampling_params=_sglang_sampling(1))
-        return time.perf_counter() - begin
-
-    def decode(self, prompts: list[list[int]], warmup: int, steps: int) -> DecodeRun:
-        """See Subject."""
-        length = len(prompts[0])
-        # The first to start must still run when the last has done all its steps.
-        most = min(self._ramp(prompts) + warmup + steps + 1, self._longest - length)
-        sampling = _sglang_sampling(most)
-        chunks = self._engine.generate(input_ids=prompts, sampling_params=sampling, stream=True)
-        events = []
-        for chunk in chunks:
-            tokens = chunk["meta_info"]["completion_tokens"]
-            events.append((time.perf_counter(), chunk.get("index", 0), tokens))
-        samples, contexts = steady_steps(events, len(prompts), warmup, steps)
-        return DecodeRun(samples, (length + contexts[0], length + contexts[1]))
-
-    def close(self) -> None:
-        """See Subject."""
-        self._engine.shutdown()
+    if cached > BY_CHANCE * len(prompts):
+        raise BenchError(f"{cached} prompt tokens came from the prefix cache: not a cold prefill")
 
 
-def steady_steps(
-    events: Iterable[tuple[float, int, int]], batch: int, warmup: int, steps: int
-) -> tuple[list[float], tuple[int, int]]:
-    """Seconds between the tokens of the sequence that started last, while all run beside it.
-
-    Args:
-        events: time, sequence, and its tokens so far, in the order of time.
-        batch: sequences.
-        warmup: steps after the last has started, which do not count.
-        steps: to return.
-
-    Returns:
-        The samples, and the least and the most tokens of a sequence before the first of them.
+def load_module(name: PeerName) -> Any:  # noqa: ANN401  # an optional package without types
+    """Import a peer.
 
     Raises:
-        DoesNotFitError: the sequences did not run together for so long.
+        BenchError: it cannot be imported.
     """
-    counts, times = [0] * batch, []
-    last, before = -1, (0, 0)
-    final = [0] * batch
-    for when, index, tokens in events:
-        final[index] = tokens
-        if last < 0:
-            counts[index] = tokens
-            if all(counts):
-                last = index
-                before = (min(counts) + warmup, max(counts) + warmup)
-        if index == last:
-            times.append(when)
-    window = times[warmup : warmup + steps + 1]
-    needed = before[1] + steps
-    if len(window) < steps + 1 or max(final) < needed:
-        raise DoesNotFitError(
-            f"the {batch} sequences did not run side by side for {warmup + steps} steps: give the "
-            "engine more memory, or ask for a smaller batch"
-        )
-    return [b - a for a, b in pairwise(window)], before
-
-
-def _sglang_sampling(max_tokens: int) -> dict[str, object]:
-    return {"max_new_tokens": max_tokens, "temperature": TEMPERATURE, "ignore_eos": True}
-
-
-def _module(name: str) -> Any:  # noqa: ANN401  # an optional package without types
     try:
         return import_module(name)
     except ImportError as error:
-        raise BenchError(
-            f"--engine {name}: {name} cannot be imported here ({error}); install it, best in an "
-            "environment of its own beside Rose"
-        ) from None
+        raise BenchError(f"--engine {name}: {name} cannot be imported here ({error})") from error

@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from rose.bench.ceiling import Rates, rates_from, rates_from_result, rates_known
 from rose.bench.console import Columns, Context, header, row, skipped_row
-from rose.bench.engines import EngineName, check_shardings, start_subject
-from rose.bench.machine import detect_machine, package_version
+from rose.bench.engines import EngineName, check_engine, start_subject
+from rose.bench.machine import detect_machine
 from rose.bench.measure import Identity
+from rose.bench.peers import peer_name, warn_of_release
 from rose.bench.published import peer_rows, peer_source, plain_model, prefill_source
 from rose.bench.recorder import Recorder, new_result
 from rose.bench.results import (
@@ -78,24 +80,28 @@ def run(
         UserError: a sharding cannot run, or the engine cannot start; then nothing was measured.
         KeyboardInterrupt: what was measured is in the file, marked partial.
     """
-    check_shardings(settings.engine, settings.shardings, detect_machine().gpus)
+    if settings.engine != "rose" and options.quantization != "auto":
+        raise BenchError("--quantization is Rose's own; a peer runs what the checkpoint holds")
+    check_engine(settings.engine, settings.shardings, detect_machine().gpus)
     config = options.resolve()
     name = plain_model(config.served_name)
     if len(name) > MOST_LETTERS or not re.match(PLAIN_NAME, name):
         raise BenchError(
             f"{name[:80]!r} cannot name a model in a result: give another by --served-name"
         )
-    if settings.engine != "rose" and options.quantization != "auto":
-        raise BenchError("--quantization is Rose's own; a peer runs what the checkpoint holds")
     rates = _rates(settings, config, log)
     context = Context(config.model, rates, settings.usd_per_gpu_hour)
     with Recorder(_result(options, settings, config), settings.out) as recorder:
-        say(header(columns))
         try:
-            for sharding in settings.shardings:
-                _run_one(
-                    options, config, settings.engine, sharding, context, measure, recorder, say
-                )
+            for number, sharding in enumerate(settings.shardings):
+                # Not through the recorder: an older file stays until there is a cell.
+                note = recorder.result.notes.append
+                subject = start_subject(settings.engine, options, config, sharding, note)
+                with closing(subject):
+                    if number == 0:  # an engine that does not start leaves no table
+                        say(header(columns))
+                    identity = _identity(config, settings.engine, sharding)
+                    _run_one(subject, identity, context, measure, recorder, say)
         except KeyboardInterrupt:
             cells = len(recorder.result.cells)
             kept = f" in {settings.out}, marked partial" if settings.out and cells else ""
@@ -106,37 +112,34 @@ def run(
     return recorder.result
 
 
+def _identity(config: EngineConfig, engine: EngineName, sharding: Sharding) -> Identity:
+    held = config.model.checkpoint_quantization or "bf16"
+    return Identity(
+        model=plain_model(config.served_name),
+        quantization=config.quantization_name if engine == "rose" else held,
+        sharding=sharding,
+        vocab_size=config.model.vocab_size,
+    )
+
+
 def _run_one(
-    options: EngineOptions,
-    config: EngineConfig,
-    engine: EngineName,
-    sharding: Sharding,
+    subject: Subject,
+    identity: Identity,
     context: Context,
     measure: Measure,
     recorder: Recorder,
     say: Callable[[str], None],
 ) -> None:
     """All cells of one sharding."""
-    held = config.model.checkpoint_quantization or "bf16"
-    identity = Identity(
-        model=plain_model(config.served_name),
-        quantization=config.quantization_name if engine == "rose" else held,
-        sharding=sharding,
-        vocab_size=config.model.vocab_size,
-    )
-    subject = start_subject(engine, options, config, sharding)
-    try:
-        for found in measure(subject, identity):
-            if isinstance(found, str):
-                recorder.note(found)
-            elif isinstance(found, SkippedCell):
-                recorder.skip(found)
-                say(skipped_row(found))
-            else:
-                recorder.add(found)
-                say(row(found, context))
-    finally:
-        subject.close()
+    for found in measure(subject, identity):
+        if isinstance(found, str):
+            recorder.note(found)
+        elif isinstance(found, SkippedCell):
+            recorder.skip(found)
+            say(skipped_row(found))
+        else:
+            recorder.add(found)
+            say(row(found, context))
 
 
 def _rates(settings: Settings, config: EngineConfig, log: Callable[[str], None]) -> Rates | None:
@@ -165,14 +168,15 @@ def _result(options: EngineOptions, settings: Settings, config: EngineConfig) ->
         "sharding": ",".join(sharding.name for sharding in settings.shardings),
         **settings.flags,
     }
-    version = None
+    name, notes = None, ["dummy weights"] if config.load_format == "dummy" else []
     if settings.engine != "rose":
-        version = f"{settings.engine} {package_version(settings.engine)}"
+        name = peer_name(settings.engine)
+        notes += warn_of_release(settings.engine)
     return new_result(
         flags=flags,
         usd_per_gpu_hour=settings.usd_per_gpu_hour,
-        engine=version,
-        notes=["dummy weights"] if config.load_format == "dummy" else [],
+        engine=name,
+        notes=notes,
     )
 
 
