@@ -184,6 +184,21 @@ def multiply(weight: tl.tensor, x: tl.tensor, total: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def settle(total: tl.tensor) -> tl.tensor:
+    """Wait for the products that sum up in `total`, where it is called in a loop.
+
+    Triton 3.6 lets a product whose left operand is in registers run on into the loop's next round,
+    and neither it nor ptxas keeps that round from writing these registers: a sum then has terms of
+    wrong weights, now and then. A copy, which costs nothing, is a use that they wait for.
+    """
+    if _INTERPRETED:
+        return total
+    return tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=f,f", [total], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
 def activate(gate: tl.tensor, up: tl.tensor, limit: tl.tensor) -> tl.tensor:
     """The activation of float32 sums, with the reference's two roundings to bfloat16.
 

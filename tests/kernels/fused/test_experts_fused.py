@@ -44,7 +44,7 @@ STREAMED = [(8, 4, 1, 1), (8, 4, 4, 2), (16, 4, 2, 3), (32, 2, 1, 2), (8, 1, 1, 
 """Rows a tile, warps, parts of the inner dimension and depth of the streaming kernel for MXFP4."""
 
 if torch.cuda.is_available():
-    for tokens, count in ((1, 32), (7, 128), (64, 32), (256, 128), (4096, 32)):
+    for tokens, count in ((1, 32), (7, 128), (64, 32), (256, 128), (4096, 32), (4096, 128)):
         chosen = torch.randint(0, count, (4 * tokens,), generator=torch.Generator().manual_seed(0))
         CASES[f"gpt-oss {tokens} x {count}"] = (
             chosen.bincount(minlength=count).tolist(),
