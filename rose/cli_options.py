@@ -67,7 +67,7 @@ _ENGINE_PARAMETERS: dict[str, Callable[[Command], Command]] = {
     "kernels": click.option(
         "--kernels",
         type=choice(Kernels),
-        help="auto: the fastest; triton: no third party's; reference: plain torch.",
+        help="auto: the fastest; triton: Triton's alone; reference: plain torch.",
     ),
     "priority_aging": click.option(
         "--priority-aging", type=int, help="Arrivals that one level of priority is worth."

@@ -20,6 +20,7 @@ class Implementation(Enum):
 
     REFERENCE = "reference"
     TRITON = "triton"
+    CUDA = "cuda"
     FA3 = "fa3"
 
 
@@ -32,12 +33,18 @@ class Shape:
         block_size: of the KV cache.
         windowed: whether the layer sees a sliding window only.
         chunks: whether the rows are those of prompt chunks, which run many tokens of a sequence.
+        rows: of a product of experts, of all together.
+        experts: that share the rows.
+        widths: of their matrices, which are packed MXFP4.
     """
 
     head_dim: int = 0
     block_size: int = 0
     windowed: bool = False
     chunks: bool = False
+    rows: int = 0
+    experts: int = 0
+    widths: tuple[int, ...] = ()
 
     @property
     def ragged(self) -> bool:
@@ -73,6 +80,15 @@ def _triton(shape: Shape) -> bool:
     return _installed("triton")
 
 
+def _cuda(shape: Shape) -> bool:
+    """Whether the experts' kernel in CUDA C++ can serve, and is the faster one."""
+    if not shape.experts:
+        return False
+    from rose.kernels.cuda import experts_mxfp4
+
+    return experts_mxfp4.serves(shape.rows, shape.experts, shape.widths)
+
+
 TABLE = (
     # Measured on an H200: FA3 is a quarter faster where products bound it, and slower elsewhere.
     Rule(
@@ -83,6 +99,7 @@ TABLE = (
     Rule("attention", Implementation.TRITON, lambda shape: not shape.ragged and _triton(shape)),
     Rule("attention", Implementation.FA3, _fa3),
     Rule("attention", Implementation.REFERENCE, _any),
+    Rule("experts", Implementation.CUDA, _cuda),
     Rule("*", Implementation.TRITON, _triton),
     Rule("*", Implementation.REFERENCE, _any),
 )
@@ -144,9 +161,9 @@ def only(*implementations: Implementation) -> Iterator[None]:
 
 
 @contextmanager
-def force(implementation: Implementation) -> Iterator[None]:
-    """Let one implementation serve every op that it has, on any device: for tests and benches."""
-    with _limited(_Limits(frozenset({implementation}), anywhere=True)):
+def force(*implementations: Implementation) -> Iterator[None]:
+    """Let these serve every op that they have, on any device: for tests and benches."""
+    with _limited(_Limits(frozenset(implementations), anywhere=True)):
         yield
 
 

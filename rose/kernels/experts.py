@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from rose.kernels.dispatch import use_triton
+from rose.kernels.dispatch import Implementation, Shape, choose, use_triton
 from rose.kernels.grouped_gemm import grouped_linear, grouped_linear_fp8, grouped_linear_mxfp4
 from rose.kernels.matrices import Fp8Matrices, Mxfp4Matrices
+from rose.kernels.quantize import MXFP4_GROUP
 from rose.kernels.routing import Routing
 from rose.kernels.swiglu import swiglu
 
@@ -122,7 +123,15 @@ def experts_mxfp4(
     Returns:
         x's dtype [tokens * k, hidden], before the weighted sum.
     """
-    if use_triton(OP, x):
+    rows, experts = routing.token_of_row.shape[0], gate_up.blocks.shape[0]
+    widths = (x.shape[1], down.blocks.shape[-2] * MXFP4_GROUP)
+    chosen = choose(OP, x, Shape(rows=rows, experts=experts, widths=widths))
+    if chosen is Implementation.CUDA:
+        from rose.kernels.cuda import experts_mxfp4 as cuda
+
+        hidden = cuda.gate_up(x, routing, gate_up.as_tiled(), gate_up_bias, limit)
+        return cuda.down(hidden, routing, down.as_tiled(), down_bias)
+    if chosen is Implementation.TRITON:
         from rose.kernels.fused import experts_mxfp4 as fused
 
         hidden = fused.gate_up(x, routing, gate_up.as_tiled(), gate_up_bias, limit)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from rose.kernels import dispatch
+from rose.kernels.cuda import experts_mxfp4
 from rose.kernels.dispatch import BFLOAT16_OPS, TABLE, Implementation, Shape, choose, force
 
 FA3, TRITON, REFERENCE = Implementation.FA3, Implementation.TRITON, Implementation.REFERENCE
@@ -54,6 +55,28 @@ def test_the_reference_serves_what_a_chosen_implementation_cannot():
         assert choose("attention", operand, Shape(80, 128)) is Implementation.REFERENCE
     with force(Implementation.FA3):
         assert choose("attention", operand, Shape(64, 24)) is Implementation.REFERENCE
+
+
+@pytest.mark.parametrize(
+    ("shape", "serves"),
+    [
+        (Shape(rows=32_768, experts=128, widths=(2880, 2880)), True),
+        (Shape(rows=40 * 32, experts=32, widths=(2880, 2880)), True),
+        (Shape(rows=40 * 32 - 1, experts=32, widths=(2880, 2880)), False),
+        (Shape(rows=32_768, experts=32, widths=(2880, 1440)), False),
+        (Shape(rows=2**20, experts=1024, widths=(64, 64)), False),
+        (Shape(), False),
+    ],
+)
+@pytest.mark.parametrize("available", [True, False])
+def test_cuda_serves_many_rows_of_packed_experts(shape, serves, available, monkeypatch):
+    monkeypatch.setattr(experts_mxfp4, "available", lambda: available)
+    operand = torch.empty(0, dtype=torch.bfloat16)
+    wanted = Implementation.CUDA if serves and available else TRITON
+    with force(TRITON, Implementation.CUDA):
+        assert choose("experts", operand, shape) is wanted
+    with force(TRITON):
+        assert choose("experts", operand, shape) is TRITON
 
 
 @pytest.mark.parametrize("op", sorted(BFLOAT16_OPS))

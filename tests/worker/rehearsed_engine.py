@@ -58,7 +58,7 @@ def main() -> None:
     with (
         sm90.compile_only(),
         mock.patch("rose.kernels.cuda.nvrtc.cubin", telling_cubin(compiled)),
-        force(Implementation.TRITON),
+        force(Implementation.TRITON, Implementation.CUDA),
         mock.patch("torch.empty", zeroed),
         mock.patch("torch.empty_like", torch.zeros_like),
         mock.patch("torch.nn.functional.linear", zero_product),
