@@ -4,7 +4,7 @@
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 # Beside each other; the largest cases take 20 GB each. Four files compile and count, without a GPU.
 timeout -k 5 200 python3 -m pytest -o addopts= -q -p no:cacheprovider --timeout 100 -n 4 \
-  tests/kernels/fused tests/layers --ignore tests/kernels/fused/test_compiles.py \
+  tests/kernels/fused tests/kernels/cuda tests/layers --ignore tests/kernels/fused/test_compiles.py \
   --ignore tests/kernels/fused/test_small_variants.py \
   --ignore tests/kernels/fused/test_attention_variants.py \
   --ignore tests/kernels/fused/test_mxfp4_stream_compiles.py \
