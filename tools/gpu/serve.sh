@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# About 2 minutes: `rose serve` as users run it, under load over HTTP. MODEL, default gpt-oss-120b.
+# About 2 minutes: `rose serve` as users run it, under load over HTTP. MODEL, default gpt-oss-120b;
+# DURATION, seconds of each load, default 20.
 #
 # Wheels in build/serve_whl (fastapi, uvicorn, httptools, pyzmq, llguidance and what they need) are
 # installed where the machine lacks them.
@@ -21,7 +22,7 @@ for _ in $(seq 90); do
   sleep 1
 done
 TAIL=30 step "1024 in, 128 out" 100 python3 -m rose bench serve "http://127.0.0.1:$port" \
-  --token-ids --concurrency 1,16,64 --requests 192 --duration 20 --input 1024 --output 128 \
+  --token-ids --concurrency 1,16,64 --requests 192 --duration "${DURATION:-20}" --input 1024 --output 128 \
   --warmup 4 --seed 1 --workers 2 --out "$OUT/serve.json"
 get "http://127.0.0.1:$port/metrics" >"$OUT/metrics.txt"
 kill -INT $server
