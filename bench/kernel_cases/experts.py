@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bench.kernel_cases.case import Case
+from rose.kernels.cuda import experts_mxfp4 as cuda_experts_mxfp4
 from rose.kernels.fused import experts_bf16, experts_fp8, experts_mxfp4, linear_fp8
 from rose.kernels.fused.quantize import quantize_fp8_rows
 from rose.kernels.matrices import Fp8Matrices, Mxfp4Matrices
@@ -26,8 +27,19 @@ TOKENS = (1, 4, 8, 16, 32, 64, 128, 256, 1024, 8192, 16384)
 MODELS = {"20b": 32, "120b": 128}
 DENSE = {"qkv": (5120, 2880), "output": (2880, 4096)}
 
-WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0, "mxfp4": 17 / 32}
-ACTIVATION_BYTES = {"bf16": 2.0, "fp8": 1.0, "mxfp4": 2.0}
+CUDA = "mxfp4 cuda"
+"""MXFP4 by the kernel in CUDA C++, where rows are many."""
+LEAST_ROWS = 16
+"""An expert, from which on that one is timed."""
+
+KERNELS = {
+    "bf16": experts_bf16,
+    "fp8": experts_fp8,
+    "mxfp4": experts_mxfp4,
+    CUDA: cuda_experts_mxfp4,
+}
+WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0, "mxfp4": 17 / 32, CUDA: 17 / 32}
+ACTIVATION_BYTES = {"bf16": 2.0, "fp8": 1.0, "mxfp4": 2.0, CUDA: 2.0}
 
 
 def cases() -> Iterator[Case]:
@@ -36,6 +48,8 @@ def cases() -> Iterator[Case]:
         for tokens in TOKENS:
             for name in WEIGHT_BYTES:
                 if name == "bf16" and model == "120b":
+                    continue
+                if name == CUDA and tokens * K < LEAST_ROWS * experts:
                     continue
                 yield _case("gate_up", name, model, experts, tokens)
                 yield _case("down", name, model, experts, tokens)
@@ -73,7 +87,7 @@ def run_product(product: str, name: str, experts: int, tokens: int) -> Callable[
         rows = tokens if product == "gate_up" else tokens * K
         x = torch.randn(rows, WIDTH, generator=generator, device="cuda").bfloat16()
         bias = torch.randn(experts, parts * WIDTH, generator=generator, device="cuda").bfloat16()
-        return routing, _weights(name, experts, parts), x, bias
+        return routing, _weights(name.split()[0], experts, parts), x, bias
 
     @cache
     def quantised() -> tuple[Tensor, Tensor]:
@@ -81,7 +95,7 @@ def run_product(product: str, name: str, experts: int, tokens: int) -> Callable[
 
     def run() -> object:
         routing, weight, x, bias = inputs()
-        kernels = {"bf16": experts_bf16, "fp8": experts_fp8, "mxfp4": experts_mxfp4}[name]
+        kernels = KERNELS[name]
         operands = quantised() if name == "fp8" else (x,)
         if product == "gate_up":
             return kernels.gate_up(*operands, routing, weight, bias, LIMIT)
