@@ -28,6 +28,9 @@ _SOURCE = Path(__file__).with_suffix(".cu")
 _PARAMETERS = "PPPPPPPPfiii"
 _THREADS = 384
 _SHARED = 213_108
+_ALIGNMENT = 16
+"""Of what it fetches, in bytes; rows that are multiples of GRAIN keep it."""
+
 _HOPPER = 9
 _H200_MULTIPROCESSORS = 132
 
@@ -48,12 +51,16 @@ def _kernel(name: str) -> Kernel:
 _GATE_UP, _DOWN = _kernel("gate_up"), _kernel("down")
 
 
-@cache
 def available() -> bool:
-    """Whether it can be compiled, and the GPU, if there is one, is a Hopper."""
-    if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] != _HOPPER:
+    """Whether it can be compiled, and the current GPU, if there is one, is a Hopper."""
+    if torch.cuda.is_available() and not _is_hopper(torch.cuda.current_device()):
         return False
     return nvrtc.available()
+
+
+@cache
+def _is_hopper(device: int) -> bool:
+    return torch.cuda.get_device_capability(device)[0] == _HOPPER
 
 
 def serves(rows: int, experts: int, widths: tuple[int, ...]) -> bool:
@@ -92,10 +99,13 @@ def _launch(
     kernel: Kernel, x: Tensor, routing: Routing, weight: Mxfp4Matrices, bias: Tensor, limit: float
 ) -> Tensor:
     experts, _, columns, groups, _ = weight.blocks.shape
+    x = x.contiguous()
+    if x.data_ptr() % _ALIGNMENT:
+        x = x.clone()
     out = torch.empty((routing.token_of_row.shape[0], columns), dtype=x.dtype, device=x.device)
     kernel.launch(
         (_programs(x.device), 1, 1),
-        x.contiguous(),
+        x,
         weight.blocks,
         weight.scales,
         bias,

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -54,10 +53,9 @@ def cubin(source: Path, defines: Mapping[str, int]) -> bytes:
     digest = hashlib.sha256(key.encode()).hexdigest()
     file = _folder() / f"{source.stem}-{digest[:32]}.cubin"
     with _lock_of(file):
-        if file.is_file():
-            return file.read_bytes()
-        code = _compile(texts, options)
-        _write(file, code)
+        if (code := _read(file)) is None:
+            code = _compile(texts, options)
+            _write(file, code)
         return code
 
 
@@ -89,13 +87,30 @@ def _lock_of(file: Path) -> Lock:
     return _locks.setdefault(file, Lock())  # one step of the interpreter: all threads get the same
 
 
+_unwritten: dict[Path, bytes] = {}
+"""What the folder does not take: it may be on a full disk, or belong to another user."""
+
+
+def _read(file: Path) -> bytes | None:
+    if file in _unwritten:
+        return _unwritten[file]
+    try:
+        return file.read_bytes()
+    except OSError:  # not there, or not for this user
+        return None
+
+
 def _write(file: Path, code: bytes) -> None:
     """All at once: other processes may compile the same, or look for it, at this moment."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f"{file.stem}.")
-    with os.fdopen(descriptor, "wb") as temporary:
-        temporary.write(code)
-    Path(name).replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            # Unlike a temporary file, one that other users may read, if they may read others here.
+            temporary = Path(folder) / file.name
+            temporary.write_bytes(code)
+            temporary.replace(file)
+    except OSError:
+        _unwritten[file] = code
 
 
 @cache

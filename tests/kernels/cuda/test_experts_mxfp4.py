@@ -5,6 +5,8 @@ import torch
 
 from rose.kernels.cuda import experts_mxfp4
 from rose.kernels.reference import GEMM_TOLERANCE
+from tests.kernels.cuda.test_launch import hopper
+from tests.kernels.cuda.test_nvrtc import needs_nvrtc
 from tests.kernels.fused.expert_inputs import (
     LIMIT,
     activated,
@@ -16,7 +18,11 @@ from tests.kernels.fused.expert_inputs import (
 from tests.kernels.fused.fused_checks import assert_near, fused, random
 from tests.kernels.fused.test_experts_fused import ACTIVATED_TOLERANCE
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not hopper(), reason="needs an NVIDIA Hopper GPU"),
+    needs_nvrtc,
+]
 
 K = 2
 CHECKED = 512

@@ -104,6 +104,23 @@ def test_a_failed_compilation_leaves_nothing(folder, compiled, monkeypatch):
     assert nvrtc.cubin(ADD, {})
 
 
+def test_a_folder_that_takes_nothing(folder, compiled):
+    folder.parent.mkdir()
+    folder.write_text("no folder")  # root may write into any folder
+    assert nvrtc.cubin(ADD, {}) == nvrtc.cubin(ADD, {})
+    assert len(compiled) == 1
+
+
+def test_other_users_may_read_what_is_kept(folder, compiled):
+    before = os.umask(0o022)
+    try:
+        nvrtc.cubin(ADD, {})
+    finally:
+        os.umask(before)
+    [file] = folder.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
 def test_no_bindings_no_kernels():
     # In a process of its own: modules that are imported stay.
     program = (
