@@ -47,30 +47,38 @@ def rehearsal(config: EngineConfig) -> Iterator[SchedulerOutput]:
     """Steps of every size, for a worker with a `scratch_cache`.
 
     Fused kernels come in variants by how many rows they serve, and by whether few rows have many
-    keys; each is compiled when it is first launched, which takes up to seconds. Sizes are powers of
-    two, as no variant serves a narrower range, and the largest, which may be all that one serves.
-    In each step of three tokens or more one sequence decodes; in others all do.
+    keys; each is compiled when it is first launched, which takes up to seconds. Powers of two meet
+    every range of rows that ends at twice its start or later. Triton's tiles for MXFP4 experts of
+    24 to 40 rows each have a narrower one: 3, 6, 12, ... lie halfway between, so that what ends at
+    one and a half times its start is met; no variant for many keys, or for decoding alone, needs
+    them. The largest size may be all that a variant serves. In steps of three tokens or more one
+    sequence decodes, unless the others cannot hold the rest; in the last steps all do.
     """
     most, rows = config.scheduler.max_batched_tokens, config.scheduler.max_num_seqs
     chunk = min(config.scheduler.chunk_size, config.longest_sequence)
-    for size in _sizes(most):
+    for size in sorted(_sizes(most) | _between(most)):
         yield _step_of(config, size, chunk, long=False)
-        if size <= LONG_ROWS:
-            yield _step_of(config, size, chunk, long=True)
-    for size in _sizes(rows):
+    for size in sorted(_sizes(min(most, LONG_ROWS))):
+        yield _step_of(config, size, chunk, long=True)
+    for size in sorted(_sizes(rows)):
         yield _step_of(config, size, 1, long=True)
 
 
-def _sizes(most: int) -> list[int]:
-    return sorted({2**n for n in range(most.bit_length())} | {most})
+def _sizes(most: int) -> set[int]:
+    return {2**n for n in range(most.bit_length())} | {most}
+
+
+def _between(most: int) -> set[int]:
+    return {3 * 2**n for n in range((most // 3).bit_length())}
 
 
 def _step_of(config: EngineConfig, size: int, chunk: int, *, long: bool) -> SchedulerOutput:
     """A step of `size` tokens, or as many as fit; `long`: two sequences are as long as can be."""
     scheduler, longest = config.scheduler, config.longest_sequence
+    one_decodes = 2 < size <= 1 + (scheduler.max_num_seqs - 1) * chunk
     step = SchedulerOutput(step_id=0)
     while step.num_tokens < size and len(step.sequences) < scheduler.max_num_seqs:
-        decodes = not step.sequences and size > 2 and scheduler.max_num_seqs > 1
+        decodes = one_decodes and not step.sequences
         tokens = 1 if decodes else min(chunk, size - step.num_tokens)
         _add(step, config, tokens, longest if long and len(step.sequences) < 2 else tokens)
     return step

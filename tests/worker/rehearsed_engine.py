@@ -22,6 +22,7 @@ import torch
 import triton
 
 from rose.kernels.cuda import nvrtc
+from rose.kernels.cuda.kernel import instead_of_launching
 from rose.kernels.dispatch import Implementation, force
 from rose.llm import LLM
 from rose.models.builtin import builtin_shape
@@ -31,7 +32,8 @@ from tests.worker.test_cuda_graph import with_graphs
 from tools import sm90
 from tools.make_tiny_checkpoint import Sizes, make_config
 
-SHAPE = Sizes(layers=2, hidden=256, intermediate=256, heads=8, kv_heads=2, experts=8, vocab=512)
+# Four of 24 experts: no power of two of tokens gives each the 24 to 40 rows of one MXFP4 tiling.
+SHAPE = Sizes(layers=2, hidden=256, intermediate=256, heads=8, kv_heads=2, experts=24, vocab=512)
 WAYS = [
     {"temperature": 0, "logprobs": 3},
     {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.01},
@@ -39,7 +41,10 @@ WAYS = [
     {"temperature": 0, "prompt_logprobs": 2},
 ]
 SLOTS = 24
+LENGTHS = sorted(n * 2**m for m in range(9) for n in (5, 7))
+"""No size that the rehearsal makes a point of."""
 EMPTY = torch.empty
+Cubin = Callable[[Path, Mapping[str, int]], bytes]
 
 
 def main() -> None:
@@ -55,9 +60,11 @@ def main() -> None:
         limits = {"max_num_seqs": 256, "max_batched_tokens": 8192}
     compiled: list[str] = []
     triton.knobs.runtime.jit_post_compile_hook = lambda **told: compiled.append(told["repr"])
+    make = nvrtc.cubin if arguments.shape or nvrtc.available() else stand_in_for_nvrtc()
     with (
         sm90.compile_only(),
-        mock.patch("rose.kernels.cuda.nvrtc.cubin", telling_cubin(compiled)),
+        instead_of_launching(lambda kernel, grid: kernel.cubin()),
+        mock.patch("rose.kernels.cuda.nvrtc.cubin", telling_cubin(make, compiled)),
         force(Implementation.TRITON, Implementation.CUDA),
         mock.patch("torch.empty", zeroed),
         mock.patch("torch.empty_like", torch.zeros_like),
@@ -90,9 +97,14 @@ def config_json(shape: str | None) -> dict[str, object]:
     return {**config, "num_hidden_layers": 2, "layer_types": config["layer_types"][:2]}
 
 
-def telling_cubin(compiled: list[str]) -> Callable[[Path, Mapping[str, int]], bytes]:
-    """`nvrtc.cubin`, which adds to the list what it is asked for the first time."""
-    make = nvrtc.cubin
+def stand_in_for_nvrtc() -> Cubin:
+    """Have NVRTC look as if it were installed; what takes the place of `nvrtc.cubin`."""
+    nvrtc.available = lambda: True
+    return lambda source, defines: b""
+
+
+def telling_cubin(make: Cubin, compiled: list[str]) -> Cubin:
+    """`make`, which adds to the list what it is asked for the first time."""
 
     def cubin(source: Path, defines: Mapping[str, int]) -> bytes:
         name = f"{source.name}[{dict(defines)}]"
@@ -130,8 +142,11 @@ def prepare(llm: LLM, slots: int) -> None:
 
 
 def serve(llm: LLM) -> None:
-    """Batches of many sizes, in chunks and mixed with decoding."""
+    """Steps of many sizes: one prompt alone; batches in chunks and mixed with decoding."""
     numbers = random.Random(0)
+    for length in LENGTHS:
+        prompt = [numbers.randrange(SHAPE.vocab) for _ in range(length)]
+        llm.generate([prompt], SamplingParams(max_tokens=1))
     for count in (1, 2, 3, 7, 24, 40):
         lengths = [int(2 ** numbers.uniform(0, 11)) for _ in range(count)]
         prompts = [[numbers.randrange(SHAPE.vocab) for _ in range(n)] for n in lengths]

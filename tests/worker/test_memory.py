@@ -251,26 +251,26 @@ def test_the_rehearsal_has_steps_of_every_size(seqs, more, chunk, max_model_len)
     steps, decodes = steps[: -len(sizes_to(seqs))], steps[-len(sizes_to(seqs)) :]
     for step, size in zip(decodes, sizes_to(seqs), strict=True):
         assert [s.num_tokens for s in step.sequences] == [1] * size
-    # One sequence of several decodes, which takes a token instead of a chunk.
-    room = [seqs * chunk if size <= 2 else 1 + (seqs - 1) * chunk for size in sizes_to(budget)]
-    if seqs == 1:
-        room = [chunk] * len(room)
-    wanted = [min(size, most) for size, most in zip(sizes_to(budget), room, strict=True)]
+    wanted = [min(size, seqs * chunk) for size in sizes_between(budget)]
+    wanted_long = [min(size, seqs * chunk) for size in sizes_to(min(budget, LONG_ROWS))]
     longest = config.longest_sequence
     ends = [max(s.start + s.num_tokens for s in step.sequences) for step in steps]
     short = [step.num_tokens for step, end in zip(steps, ends, strict=True) if end < longest]
     long = [step.num_tokens for step, end in zip(steps, ends, strict=True) if end == longest]
-    few = sum(size <= LONG_ROWS for size in sizes_to(budget))
     if chunk < longest:  # else a chunk alone is as long as can be
         assert short == wanted
-        assert long == wanted[:few]
-    assert sorted(short + long) == sorted(wanted + wanted[:few])
+        assert long == wanted_long
+    assert [step.num_tokens for step in steps] == wanted + wanted_long
 
 
 def sizes_to(most):
     """Powers of two, and the largest: it may be all that a kernel's variant serves."""
-    powers = [2**n for n in range(most.bit_length())]
-    return powers if powers[-1] == most else [*powers, most]
+    return sorted({2**n for n in range(13) if 2**n <= most} | {most})
+
+
+def sizes_between(most):
+    """Those, and the numbers halfway between powers of two."""
+    return sorted({*sizes_to(most), *(3 * 2**n for n in range(13) if 3 * 2**n <= most)})
 
 
 TINY = {
