@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from rose.config import CacheConfig, EngineConfig, ModelConfig
+from rose.config import CacheConfig, ConfigError, EngineConfig, ModelConfig
 from rose.core.mapping import ParallelMapping
 from rose.core.step import SchedulerOutput
 from rose.decoders.decoder import PlainDecoder
+from rose.kernels.cuda.nvrtc import CompileError
 from rose.kernels.dispatch import Implementation, Shape, choose, only
 from rose.kernels.paged_kv import LayerKV
 from rose.models.gpt_oss import GptOss
@@ -47,6 +48,9 @@ COMPILER_THREADS = 16
 CPU_KV_BYTES = 1 << 30
 """A host's memory is not the engine's alone; `kv_cache_bytes` asks for more."""
 
+LOG_LINES = 5
+"""Of what a compiler printed, shown where it fails: the first say what is wrong."""
+
 SMALL_HIDDEN_SIZE = 512
 """Products of models up to this width end before a second thread has woken up."""
 
@@ -58,6 +62,15 @@ def default_cpu_threads(model: ModelConfig) -> int:
     a core: with two busy cores, two threads decoded a model of 256 wide 25 times slower than one.
     """
     return 1 if model.hidden_size <= SMALL_HIDDEN_SIZE else torch.get_num_threads()
+
+
+def _cannot_compile(error: CompileError) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    shown = " | ".join(lines[: 1 + LOG_LINES])
+    return (
+        f"NVRTC is installed but cannot compile the kernels in CUDA C++: {shown}; reinstall NVRTC, "
+        "or do without them: --kernels triton"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +160,8 @@ class Worker:
         """Bytes that the KV cache may take: asked for, or measured with the weights in place.
 
         Raises:
-            ConfigError: the largest step, or the KV of one chunk, does not fit.
+            ConfigError: the largest step, or the KV of one chunk, does not fit; or a kernel does
+                not compile.
         """
         config = self._config
         if config.kv_cache_bytes is not None:
@@ -194,16 +208,23 @@ class Worker:
 
     @torch.inference_mode()
     def _compile(self) -> None:
-        """Compile the kernels of steps of all sizes, many at a time; once."""
+        """Compile the kernels of steps of all sizes, many at a time; once.
+
+        Raises:
+            ConfigError: NVRTC, which was found, does not compile.
+        """
         if self._compiled or not self._fused:
             return
         from rose.kernels.fused.compile_ahead import compile_ahead
 
         self._compiled = True
         threads = min(len(os.sched_getaffinity(0)), COMPILER_THREADS)
-        with self._kernels(), compile_ahead(threads):
-            self._run_rehearsal("Looking for kernels to compile")
-            note(f"Compiling kernels, {threads} at a time")
+        try:
+            with self._kernels(), compile_ahead(threads):
+                self._run_rehearsal("Looking for kernels to compile")
+                note(f"Compiling kernels, {threads} at a time")
+        except CompileError as error:
+            raise ConfigError(_cannot_compile(error)) from error
 
     def _rehearse(self) -> None:
         """Run steps of all sizes, so that no request is the first to use a kernel."""
@@ -225,7 +246,11 @@ class Worker:
 
     @torch.inference_mode()
     def allocate(self, cache: CacheConfig, max_model_len: int) -> None:
-        """Allocate the KV cache and the slots' state, and capture CUDA graphs."""
+        """Allocate the KV cache and the slots' state, and capture CUDA graphs.
+
+        Raises:
+            ConfigError: they do not fit, or a kernel does not compile.
+        """
         remedy = "lower kv_cache_bytes, num_blocks, max_num_seqs or max_model_len"
         with memory_for("the KV cache and the sequences' state", remedy), self._kernels():
             self._allocate(cache, max_model_len)
