@@ -16,7 +16,8 @@ from rose.kernels.matrices import Mxfp4Matrices
 from rose.kernels.routing import Routing
 
 LEAST_ROWS = 40
-"""Rows an expert, on average, from which on it is the fastest."""
+"""Rows an expert, on average, from which on it serves. On an H200 it took 12 to 37% less time than
+Triton's at 64 rows; at 32 an earlier form of it was level with Triton's, at 16 slower."""
 
 GRAIN = 64
 """What widths must be multiples of."""
