@@ -8,8 +8,12 @@ import argparse
 import importlib
 import json
 import os
-from dataclasses import asdict
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tools.sm90 import CompiledLaunch
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests/kernels/fused"
 COLUMNS = ("kernel", "grid", "warps", "stages", "shared", "registers", "stack", "wgmma")
@@ -18,6 +22,22 @@ COLUMNS = ("kernel", "grid", "warps", "stages", "shared", "registers", "stack", 
 def known() -> list[str]:
     """The ops that have launches."""
     return sorted(path.stem.removeprefix("launches_") for path in FOLDER.glob("launches_*.py"))
+
+
+def compile_ops(ops: Iterable[str]) -> list["CompiledLaunch"]:
+    """Compile the launches of these ops. Triton must not have been imported before.
+
+    Args:
+        ops: each in `known()`.
+    """
+    os.environ.pop("TRITON_INTERPRET", None)
+
+    from tools.sm90 import compile_only
+
+    with compile_only() as launches:
+        for op in ops:
+            importlib.import_module(f"tests.kernels.fused.launches_{op}").launches()
+    return launches
 
 
 def main() -> None:
@@ -29,17 +49,9 @@ def main() -> None:
     unknown = set(arguments.ops) - set(known())
     if unknown:
         parser.error(f"no launches of {', '.join(sorted(unknown))}; there are {', '.join(known())}")
-    os.environ.pop("TRITON_INTERPRET", None)
-
-    from tools.sm90 import compile_only
-
-    with compile_only() as launches:
-        for op in arguments.ops or known():
-            importlib.import_module(f"tests.kernels.fused.launches_{op}").launches()
+    launches = compile_ops(arguments.ops or known())
     if arguments.json:
-        print(
-            json.dumps([{k: v for k, v in asdict(each).items() if k != "ptx"} for each in launches])
-        )
+        print(json.dumps([{k: getattr(each, k) for k in COLUMNS} for each in launches]))
         return
     print(" ".join(COLUMNS))
     for each in launches:

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -47,6 +47,7 @@ class CompiledLaunch:
         stack: bytes of a thread's stack frame, which is where registers spill to.
         wgmma: whether it uses Hopper's own tensor core instructions.
         ptx: the code before assembly; of a kernel in CUDA C++ none is kept.
+        cubin: the machine code; of a kernel in CUDA C++ it holds all of its source's.
     """
 
     kernel: str
@@ -58,6 +59,7 @@ class CompiledLaunch:
     stack: int
     wgmma: bool
     ptx: str
+    cubin: bytes = field(repr=False)
 
 
 class _HopperWithoutDevice(DriverBase):
@@ -123,6 +125,7 @@ def _describe(kernel: Any, grid: tuple[int, ...]) -> CompiledLaunch:  # noqa: AN
         stack=usage["STACK"],
         wgmma="wgmma.mma_async" in kernel.asm["ptx"],
         ptx=kernel.asm["ptx"],
+        cubin=kernel.asm["cubin"],
     )
 
 
@@ -137,19 +140,21 @@ def _describe_cuda(kernel: Kernel, grid: Grid) -> CompiledLaunch:
         shared=usage["SHARED"] - _SYSTEM_SHARED + kernel.shared,
         registers=usage["REG"],
         stack=usage["STACK"],
-        wgmma="GMMA" in _dump(cubin, "--dump-sass", "--function", kernel.name),
+        wgmma="GMMA" in cuobjdump(cubin, "--dump-sass", "--function", kernel.name),
         ptx="",
+        cubin=cubin,
     )
 
 
 def _resource_usage(cubin: bytes, name: str) -> dict[str, int]:
     """Of one of a cubin's kernels."""
-    text = _dump(cubin, "--dump-resource-usage")
+    text = cuobjdump(cubin, "--dump-resource-usage")
     usage = text.partition(f"Function {name}:")[2].splitlines()[1]
     return {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", usage)}
 
 
-def _dump(cubin: bytes, *options: str) -> str:
+def cuobjdump(cubin: bytes, *options: str) -> str:
+    """What cuobjdump, as Triton brings it, prints of a cubin with these options."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
