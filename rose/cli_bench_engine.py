@@ -244,7 +244,10 @@ def roofline(device: str, repeat: int, out: Path | None) -> None:
 @click.argument("first", type=_FILE)
 @click.argument("second", type=_FILE)
 def compare(first: Path, second: Path) -> None:
-    """Put two result files side by side; a ratio above 1 means that SECOND is faster."""
+    """Put two result files side by side: how many times faster or slower SECOND is, cell by cell.
+
+    Of rates, "2x faster" is twice the rate; of times, half the time.
+    """
     from rose.bench.compare import compare as compare_results
     from rose.bench.compare import table
     from rose.bench.results import load

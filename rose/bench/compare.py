@@ -192,6 +192,9 @@ def show(figure: Figure) -> str:
 
 
 def _ratio(faster: float) -> str:
-    if faster >= 1:
-        return f"{faster:.3f}x faster"
-    return f"{1 / faster:.3f}x slower" if faster > 0 else "slower without measure"
+    """At least 1, with the word that says which way; "equal" where no digit shown would differ."""
+    if faster == 0:
+        return "slower without measure"
+    ratio, word = (faster, "faster") if faster > 1 else (1 / faster, "slower")
+    text = f"{ratio:.3f}"
+    return "equal" if text == "1.000" else f"{text}x {word}"

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from rose.bench.compare import Figure, Row, compare, show, table
 from rose.bench.recorder import new_result
@@ -13,6 +14,7 @@ from rose.bench.results import (
     Sharding,
 )
 from rose.bench.serving.stats import summarize
+from rose.cli import main
 
 
 def engine_cell(phase="prefill", seconds=1.0, tokens=8192, quantization="fp8"):
@@ -47,6 +49,26 @@ def test_cells_match_by_what_was_measured():
     text = "\n".join(table(found))
     assert "2.000x faster" in text
     assert "1.250x slower" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1.0, "equal"),
+        (1.0001, "equal"),
+        (0.9999, "equal"),
+        (0.5, "2.000x faster"),
+        (2.0, "2.000x slower"),
+    ],
+)
+def test_a_ratio_is_above_1_and_has_a_word(seconds, text):
+    found = compare(result(engine_cell(seconds=1.0)), result(engine_cell(seconds=seconds)))
+    assert table(found)[-1].endswith(f" {text} |")
+
+
+def test_the_help_of_compare_says_what_is_printed():
+    shown = " ".join(CliRunner().invoke(main, ["bench", "compare", "--help"]).output.split())
+    assert "how many times faster or slower SECOND is" in shown
 
 
 def test_other_machines_are_told_in_the_table_too():
