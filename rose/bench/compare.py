@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from rose.bench.results import (
+    OTHER_GPU,
     Cell,
     EngineCell,
+    Machine,
     Result,
     RooflineCell,
     ServeCell,
@@ -68,7 +70,7 @@ class Comparison:
 def compare(first: Result, second: Result) -> Comparison:
     """Match the cells of two files by what they measured, the quantization and engine apart."""
     found = Comparison(
-        machines_differ=_differences("machine", first.machine, second.machine),
+        machines_differ=_machine_differences(first.machine, second.machine),
         warnings=list(_warnings(first, second)),
     )
     ours, theirs = _figures(first), _figures(second)
@@ -120,7 +122,16 @@ def _of_serve(cell: ServeCell) -> Iterator[tuple[str, Figure]]:
         yield f"{name}: output", Figure(came / cell.duration, "tokens/s")
 
 
+def _machine_differences(first: Machine, second: Machine) -> list[str]:
+    """Of all but the GPUs' UUIDs: another GPU of the same kind is a lesser warning."""
+    ours, theirs = (msgspec.structs.replace(m, gpu_uuids=[]) for m in (first, second))
+    return _differences("machine", ours, theirs)
+
+
 def _warnings(first: Result, second: Result) -> Iterator[str]:
+    if first.machine.has_other_gpus(second.machine):
+        uuids = [", ".join(result.machine.gpu_uuids) for result in (first, second)]
+        yield f"{OTHER_GPU}: {' / '.join(uuids)}"
     yield from _differences("software", first.software, second.software)
     names = sorted({*first.flags, *second.flags})
     for name in names:

@@ -29,7 +29,7 @@ _TIMEOUT_S = 10.0
 def detect_machine() -> Machine:
     """This host. GPUs are those that the driver shows, whether this process may use them or not."""
     gpus = _gpus()
-    name, memory_mib, driver = gpus[0] if gpus else (None, "0", None)
+    name, memory_mib, driver, _ = gpus[0] if gpus else (None, "0", None, None)
     pages, page_size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return Machine(
         cpu=_cpu_name(),
@@ -39,6 +39,7 @@ def detect_machine() -> Machine:
         gpus=len(gpus),
         gpu_memory_bytes=int(float(memory_mib) * 2**20),
         driver=driver,
+        gpu_uuids=[uuid for _, _, _, uuid in gpus],
     )
 
 
@@ -78,12 +79,12 @@ def _cpu_name() -> str:
     return next(names, platform.processor() or platform.machine())
 
 
-def _gpus() -> list[tuple[str, str, str]]:
-    """Name, MiB of memory and driver release of each GPU."""
-    fields = "--query-gpu=name,memory.total,driver_version"
+def _gpus() -> list[tuple[str, str, str, str]]:
+    """Name, MiB of memory, driver release and UUID of each GPU."""
+    fields = "--query-gpu=name,memory.total,driver_version,uuid"
     text = _output("nvidia-smi", fields, "--format=csv,noheader,nounits") or ""
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
-    return [(row[0], row[1], row[2]) for row in rows if len(row) == 3]
+    return [(row[0], row[1], row[2], row[3]) for row in rows if len(row) == 4]
 
 
 def _commit(folder: Path) -> str | None:

@@ -19,7 +19,15 @@ from rose.bench.report_tables import (
     serve_table,
     skipped_table,
 )
-from rose.bench.results import BenchError, Phase, Result, RooflineCell, ServeCell
+from rose.bench.results import (
+    OTHER_GPU,
+    BenchError,
+    Phase,
+    Result,
+    RooflineCell,
+    ServeCell,
+    has_other_gpus,
+)
 from rose.bench.rooflines import rates_for
 from rose.bench.series import Point, collect
 from rose.bench.tables import Table
@@ -86,6 +94,8 @@ def warnings(results: Sequence[Result]) -> list[str]:
             f"DIFFERENT MACHINES: these results are of {'; '.join(machines)}. "
             "A ratio between them compares machines, not engines."
         )
+    if has_other_gpus(results):
+        found.append(f"Some of these results are of {OTHER_GPU}.")
     theirs = published.prefill_source().gpu
     others = [name for name in machines if theirs.rpartition(" ")[2] not in name]
     if others and any(not point.samples for point in collect(results)):

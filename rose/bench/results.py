@@ -5,6 +5,8 @@ Every sample is kept: medians and spreads are computed where they are shown. Tim
 
 import re
 import statistics
+from collections.abc import Iterable
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -83,7 +85,12 @@ class Sharding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it ran; `gpu` is the device's name, None on a machine without one."""
+    """Where it ran.
+
+    Attributes:
+        gpu: the device's name; None on a machine without one.
+        gpu_uuids: as the driver writes them, "GPU-..."; empty: unknown, as in older files.
+    """
 
     cpu: _Name
     cores: _Count
@@ -92,11 +99,21 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     gpus: _Count = 0
     gpu_memory_bytes: _Count = 0
     driver: str | None = None
+    gpu_uuids: list[_Name] = []
 
     @property
     def name(self) -> str:
         """In a few words: its GPU, else its CPU."""
         return self.gpu or self.cpu
+
+    def has_other_gpus(self, other: "Machine") -> bool:
+        """Whether its GPUs are of the same kind as the other's, but known to be other ones.
+
+        Some of the same host's GPUs are not other ones than all of them.
+        """
+        ours, theirs = set(self.gpu_uuids), set(other.gpu_uuids)
+        known = bool(ours and theirs) and self.name == other.name
+        return known and not (ours <= theirs or theirs <= ours)
 
 
 class Software(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,6 +287,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     partial: bool = False
     notes: list[str] = []
     skipped: list[SkippedCell] = []
+
+
+OTHER_GPU = "another GPU of the same kind (two H200s differed by 1 to 6%)"
+"""What is said of GPUs that differ by their UUIDs alone; measured, see docs/results."""
+
+
+def has_other_gpus(results: Iterable[Result]) -> bool:
+    """Whether some two of the results are known to be of other GPUs of the same kind."""
+    machines = [result.machine for result in results]
+    return any(a.has_other_gpus(b) for a, b in combinations(machines, 2))
 
 
 def save(result: Result, path: Path) -> None:

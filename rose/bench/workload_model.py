@@ -12,7 +12,16 @@ from itertools import pairwise
 
 import msgspec
 
-from rose.bench.results import BenchError, EngineCell, Phase, Result, Sharding, median
+from rose.bench.results import (
+    OTHER_GPU,
+    BenchError,
+    EngineCell,
+    Phase,
+    Result,
+    Sharding,
+    has_other_gpus,
+    median,
+)
 
 LEAST_RATE, MOST_RATE = 1e-6, 1e6
 """Requests a second. More would be millions of replicas, which are counted one by one."""
@@ -282,6 +291,8 @@ def _warnings(sources: Sequence[Result], machines: list[str]) -> list[str]:
     warnings = []
     if len(machines) > 1:
         warnings.append(f"cells of different machines are mixed: {'; '.join(machines)}")
+    if has_other_gpus(sources):
+        warnings.append(f"some cells are of {OTHER_GPU}")
     if len({result.software.commit for result in sources}) > 1:
         warnings.append("cells of different commits are mixed")
     if any(result.partial for result in sources):

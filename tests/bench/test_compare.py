@@ -79,6 +79,23 @@ def test_other_machines_are_told_in_the_table_too():
     assert "ON ANOTHER MACHINE" in table(found)[0]
 
 
+def test_another_gpu_of_the_same_kind_is_a_lesser_warning():
+    def on(*uuids):
+        made = result(engine_cell())
+        machine = msgspec.structs.replace(made.machine, gpu="NVIDIA H200", gpu_uuids=list(uuids))
+        return msgspec.structs.replace(made, machine=machine)
+
+    found = compare(on("GPU-a"), on("GPU-b"))
+    assert not found.machines_differ
+    [text] = found.warnings
+    assert text.startswith("another GPU of the same kind")
+    assert text.endswith(": GPU-a / GPU-b")
+    for second in (on("GPU-a"), on()):  # the same, and unknown
+        found = compare(on("GPU-a"), second)
+        assert not found.machines_differ
+        assert not found.warnings
+
+
 def test_everything_else_that_differs_is_a_warning():
     first = result(engine_cell(), flags={"dtype": "bfloat16", "seed": "0"})
     software = msgspec.structs.replace(

@@ -26,7 +26,7 @@ from rose.bench.workload_model import (
     gather,
 )
 from rose.cli import main
-from tests.bench.synthetic import BATCHES, H100, cell, decode, prefill, result
+from tests.bench.synthetic import BATCHES, H100, H200, cell, decode, prefill, result
 
 TP2 = Sharding(tp=2)
 
@@ -274,6 +274,16 @@ def test_one_thing_is_priced_and_mixtures_are_said():
         gather([prefill(), decode()])
     with pytest.raises(BenchError, match="no cells of prefill or decode of nano"):
         gather([prefill()], model="nano")
+
+
+def test_cells_of_another_gpu_of_the_same_kind_are_said():
+    def on(uuid):
+        machine = msgspec.structs.replace(H200, gpu_uuids=[uuid])
+        return result(small(), machine=machine, notes=[])
+
+    assert gather([on("GPU-a"), on("GPU-a")]).warnings == []
+    [text] = gather([on("GPU-a"), on("GPU-b")]).warnings
+    assert "another GPU of the same kind" in text
 
 
 @pytest.mark.parametrize(

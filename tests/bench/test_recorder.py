@@ -1,6 +1,7 @@
 """Result files: whole at any time, partial unless finished, of one version; and the machine."""
 
 import contextlib
+import json
 import subprocess
 
 import msgspec
@@ -12,6 +13,7 @@ from rose.bench.recorder import Recorder, new_result
 from rose.bench.results import (
     BenchError,
     EngineCell,
+    Machine,
     Sharding,
     SkippedCell,
     load,
@@ -113,13 +115,36 @@ def test_this_machine():
 
 
 def test_gpus_are_those_that_the_driver_lists(monkeypatch):
-    listed = "NVIDIA H200, 143771, 580.95\n" * 2
+    listed = "NVIDIA H200, 143771, 580.95, GPU-a\nNVIDIA H200, 143771, 580.95, GPU-b\n"
     monkeypatch.setattr(machine, "_output", lambda *command: listed)
     here = detect_machine()
     assert (here.gpu, here.gpus, here.driver) == ("NVIDIA H200", 2, "580.95")
     assert here.gpu_memory_bytes == 143771 * 2**20
+    assert here.gpu_uuids == ["GPU-a", "GPU-b"]
     monkeypatch.setattr(machine, "_output", lambda *command: None)
     assert (detect_machine().gpu, detect_machine().gpus) == (None, 0)
+
+
+def test_other_gpus_are_told_by_what_is_known():
+    def host(*uuids, gpu="NVIDIA H200"):
+        return Machine(cpu="x", cores=1, memory_bytes=1, gpu=gpu, gpu_uuids=list(uuids))
+
+    assert host("GPU-a").has_other_gpus(host("GPU-b"))
+    assert host("GPU-a", "GPU-b").has_other_gpus(host("GPU-a", "GPU-c"))
+    assert not host("GPU-a").has_other_gpus(host("GPU-a"))
+    assert not host("GPU-a").has_other_gpus(host("GPU-b", "GPU-a"))
+    assert not host("GPU-a").has_other_gpus(host())
+    assert not host().has_other_gpus(host())
+    assert not host("GPU-a").has_other_gpus(host("GPU-b", gpu="NVIDIA H100"))  # worse than that
+
+
+def test_files_from_before_uuids_were_recorded_load(tmp_path):
+    path = tmp_path / "old.json"
+    save(new_result(flags={}), path)
+    content = json.loads(path.read_text())
+    del content["machine"]["gpu_uuids"]
+    path.write_text(json.dumps(content))
+    assert load(path).machine.gpu_uuids == []
 
 
 def test_the_commit_of_a_checkout(tmp_path):

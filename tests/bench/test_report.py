@@ -26,7 +26,7 @@ from rose.cli import main
 from rose.config import ModelConfig
 from rose.models.builtin import builtin_shape
 from tests.bench import synthetic
-from tests.bench.synthetic import H100, NOTE, cell, result
+from tests.bench.synthetic import H100, H200, NOTE, cell, result
 
 BROWSERS = ("chromium", "chromium-headless-shell", "google-chrome", "chromium-browser")
 VOID = {"meta", "use", "path"}
@@ -203,6 +203,15 @@ def test_what_cannot_be_compared_is_said():
         assert words in found
     assert "peers ran on NVIDIA H200" in found
     assert "poisson 8/s" in " ".join(warnings([synthetic.serving()]))
+
+
+def test_another_gpu_of_the_same_kind_is_said():
+    first, second = (msgspec.structs.replace(H200, gpu_uuids=[uuid]) for uuid in ("GPU-a", "GPU-b"))
+    cells = [cell("prefill", 0.5, tokens=8192)]
+    assert warnings([result(cells, machine=first), result(cells, machine=first)]) == []
+    assert warnings([result(cells, machine=first), result(cells)]) == []  # unknown
+    [text] = warnings([result(cells, machine=first), result(cells, machine=second)])
+    assert "another GPU of the same kind" in text
 
 
 def test_the_page_shows_warnings_notes_and_what_was_not_measured(tmp_path):
