@@ -4,7 +4,7 @@ Counted from the model's shape and from rates measured on the same chip. Both ar
 engine reaches; what share of them is reached says how much is left.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -61,20 +61,30 @@ H200 = Rates(
     matmul=1.1e15,
     attention=540e12,
     read=4.2e12,
-    source="rates of one H200 measured on 2026-11-29 (FP8 1100, attention 540 TFLOP/s, 4.2 TB/s)",
+    source=(
+        "rates of one H200 measured on 2026-11-29 "
+        "(grouped FP8 1100, attention 540 TFLOP/s, 4.2 TB/s)"
+    ),
 )
 
 
-def rates_from(cells: Iterable[Cell], source: str) -> Rates:
+def rates_from(
+    cells: Iterable[Cell], source: str, *, chosen: Callable[[list[float]], float] = median
+) -> Rates:
     """Rates out of the cells of `rose bench roofline`.
 
-    The rate of products is that of grouped FP8 GEMMs, which the experts are; else of the fastest
+    The rate of products is that of the grouped FP8 GEMM, which the experts are; else of the fastest
     GEMM measured.
+
+    Args:
+        cells: that hold them, among others.
+        source: where they are from.
+        chosen: which of a cell's samples counts.
 
     Raises:
         BenchError: a read rate or any GEMM is missing.
     """
-    rates = {c.name: c.amount / median(c.samples) for c in cells if isinstance(c, RooflineCell)}
+    rates = {c.name: c.amount / chosen(c.samples) for c in cells if isinstance(c, RooflineCell)}
     grouped = [rate for name, rate in rates.items() if name.startswith("grouped gemm fp8")]
     gemms = [rate for name, rate in rates.items() if name.startswith("gemm")]
     # Attention runs in bfloat16, on a CPU in float32.

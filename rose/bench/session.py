@@ -6,13 +6,14 @@ from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from rose.bench.ceiling import Rates, rates_from, rates_from_result, rates_known
+from rose.bench.ceiling import Rates, rates_from_result, rates_known
 from rose.bench.console import Columns, Context, header, row, skipped_row
 from rose.bench.engines import EngineName, check_engine, start_subject
 from rose.bench.machine import detect_machine
 from rose.bench.measure import Identity
 from rose.bench.peers import peer_name, warn_of_release
 from rose.bench.published import peer_rows, peer_source, plain_model, prefill_source
+from rose.bench.quick_rates import measure_rates
 from rose.bench.recorder import Recorder, new_result
 from rose.bench.results import (
     MOST_LETTERS,
@@ -32,8 +33,6 @@ Measured = EngineCell | SkippedCell | str
 """A cell, or a line on what a reader must know of the cell before it."""
 
 Measure = Callable[[Subject, Identity], Iterator[Measured]]
-
-QUICK_REPEAT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,8 @@ def run(
         log: takes a line for people beside it.
 
     Raises:
-        UserError: a sharding cannot run, or the engine cannot start; then nothing was measured.
+        UserError: a sharding cannot run, or the engine cannot start; then nothing was measured. Or
+            no cell fits: the file holds why.
         KeyboardInterrupt: what was measured is in the file, marked partial.
     """
     if settings.engine != "rose" and options.quantization != "auto":
@@ -109,6 +109,8 @@ def run(
             raise
     for text in _footnotes(config, rates, recorder.result):
         log(text)
+    if not recorder.result.cells:
+        raise BenchError("nothing was measured: no cell fits, the table says why")
     return recorder.result
 
 
@@ -148,14 +150,8 @@ def _rates(settings: Settings, config: EngineConfig, log: Callable[[str], None])
         return rates_from_result(load(settings.roofline), str(settings.roofline))
     # A peer wants to be first to set up the GPU.
     if settings.engine == "rose":
-        from rose.bench.roofline import measure
-
-        found = list(measure(config.device, QUICK_REPEAT, quick=True))
-        for text in (item for item in found if isinstance(item, str)):
-            log(text)
         try:
-            cells = [item for item in found if not isinstance(item, str)]
-            return rates_from(cells, "this machine, measured before the run")
+            return measure_rates(config.device, log)
         except BenchError as error:
             log(str(error))
     return rates_known(detect_machine())

@@ -79,6 +79,20 @@ def test_another_machine_is_a_loud_warning_and_no_error(tmp_path):
     assert "ON ANOTHER MACHINE" in made.stdout
 
 
+@pytest.mark.parametrize(
+    "words", [("prefill", "--input", 10000000), ("decode", "--context", "10000000", "--batch", 1)]
+)
+def test_where_nothing_fits_it_fails(words, tmp_path):
+    out = tmp_path / "r.json"
+    made = rose(words[0], *NANO, *words[1:], "--out", out)
+    assert made.exit_code == 1
+    assert "does not fit: 10000000 tokens" in made.stdout
+    assert "0 cells measured, 1 did not fit" in made.stderr
+    assert "nothing was measured" in made.stderr
+    found = load(out)
+    assert (found.cells, len(found.skipped), found.partial) == ([], 1, False)
+
+
 def test_dummy_weights_are_told(tmp_path):
     out = tmp_path / "r.json"
     words = ["--load-format", "dummy", "--input", 20, "--runs", 1, "--warmup", 0, "--out", out]
