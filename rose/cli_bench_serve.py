@@ -91,7 +91,11 @@ _FILE = click.Path(path_type=Path)
     "--seed", type=click.IntRange(0), help="Of prompts, lengths and times.  [default: a new one]"
 )
 @click.option("--body", default="{}", metavar="JSON", help="More fields of each request.")
-@click.option("--token-ids", is_flag=True, help="Ask for the ids of each chunk, to count exactly.")
+@click.option(
+    "--token-ids",
+    is_flag=True,
+    help="Ask for each chunk's ids, to count exactly; Rose: not of chats.",
+)
 @click.option("--timeout", type=_SECONDS, default=600.0, show_default=True, metavar="SECONDS")
 @click.option("--slo-ttft-ms", type=_MS, help="For goodput.")
 @click.option("--slo-tpot-ms", type=_MS, help="For goodput.")
@@ -124,7 +128,7 @@ def _serve(settings: "Settings") -> None:
     from rose.bench.results import BenchError, ServeCell
     from rose.bench.serving.run import Run, explore_server, measure
     from rose.bench.serving.stats import summarize
-    from rose.bench.serving.table import render
+    from rose.bench.serving.table import TOKEN_IDS_ADVICE, render
 
     path = settings.out or Path(f"serve-{datetime.now():%Y%m%d-%H%M%S}.json")
     check_output(path)
@@ -145,12 +149,13 @@ def _serve(settings: "Settings") -> None:
     )
 
     served = 0
+    advice = None if settings.token_ids else TOKEN_IDS_ADVICE[settings.api]
 
     def show(cell: ServeCell) -> None:
         nonlocal served
         summary = summarize(cell, slo, settings.usd_per_gpu_hour)
         served += summary.requests
-        click.echo(render(cell, summary, slo))
+        click.echo(render(cell, summary, slo, bunched_advice=advice))
 
     with Recorder(_new_result(settings, found.engine, found.notes), path) as recorder:
         measure(run, recorder, show)

@@ -10,8 +10,25 @@ BUNCHED = 0.05
 """So are tokens that came in chunks with others, above this part."""
 
 
-def render(cell: ServeCell, summary: Summary, slo: Slo | None) -> str:
-    """The figures of one load, several lines; what spoils them comes last and loud."""
+TOKEN_IDS_ADVICE = {
+    "completions": "--token-ids tells which chunk has how many",
+    "chat": "--token-ids tells which chunk has how many, if the server's chats know it; Rose's do "
+    "not",
+}
+"""What would make the counts of chunks exact, by API."""
+
+
+def render(
+    cell: ServeCell, summary: Summary, slo: Slo | None, *, bunched_advice: str | None = None
+) -> str:
+    """The figures of one load, several lines; what spoils them comes last and loud.
+
+    Args:
+        cell: the load.
+        summary: its figures.
+        slo: that goodput counts by.
+        bunched_advice: of `TOKEN_IDS_ADVICE`; None: the user followed it already.
+    """
     latencies = [
         ("TTFT", summary.ttft),
         ("ITL", summary.itl),
@@ -25,7 +42,7 @@ def render(cell: ServeCell, summary: Summary, slo: Slo | None) -> str:
         *(f"  {name:<5}{_spread(spread)}" for name, spread in latencies),
         *(f"  {line}" for line in _rates(summary, slo)),
         *(f"  {line}" for line in _generator(cell)),
-        *_warnings(cell, summary),
+        *_warnings(cell, summary, bunched_advice),
     ]
     return "\n".join(lines)
 
@@ -72,7 +89,7 @@ def _generator(cell: ServeCell) -> list[str]:
     ]
 
 
-def _warnings(cell: ServeCell, summary: Summary) -> list[str]:
+def _warnings(cell: ServeCell, summary: Summary, bunched_advice: str | None) -> list[str]:
     lines = []
     failed = dict.fromkeys(summary.errors, "")
     for sample in cell.requests:
@@ -86,9 +103,10 @@ def _warnings(cell: ServeCell, summary: Summary) -> list[str]:
             "answers ended early"
         )
     if summary.bunched > BUNCHED:
+        advice = f" ({bunched_advice})" if bunched_advice else ""
         lines.append(
             f"  NOTE: {summary.bunched:.0%} of the tokens came in a chunk with others; ITL is "
-            "between chunks, TPOT a token (--token-ids tells which chunk has how many)"
+            f"between chunks, TPOT a token{advice}"
         )
     if cell.saturated is not None:
         lines.append(

@@ -63,6 +63,23 @@ def test_a_chat_with_a_key_on_the_command_line(scripted, tmp_path):
     assert "--api-key" in load(out).command
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ((), "(--token-ids tells which chunk has how many)"),
+        (("--token-ids",), None),
+        (("--api", "chat"), "if the server's chats know it; Rose's do not)"),
+        (("--api", "chat", "--token-ids"), None),
+    ],
+)
+def test_bunched_tokens_have_advice_that_was_not_followed_yet(scripted, tmp_path, words, advice):
+    load_words = ["--model", "bunches", "--concurrency", "1", "--requests", "2", "--output", "6"]
+    done = bench(scripted.url, *load_words, *words, "--out", str(tmp_path / "out.json"))
+    assert done.returncode == 0, done.stderr
+    [note] = [line for line in done.stdout.splitlines() if "came in a chunk with others" in line]
+    assert note.endswith(advice or "TPOT a token")
+
+
 def interrupted(url: str, out, *words: str, after, **kinds) -> tuple[int, Result, str]:
     """Exit status, result and standard error of a load that gets ^C once `after` says so."""
     process = subprocess.Popen(
