@@ -11,6 +11,7 @@ import msgspec
 
 from rose.bench.deployment import DecodeOption, Deployment, Limits, PrefillOption, cheapest
 from rose.bench.results import MOST_USD, BenchError, Phase, Sharding, usd_per_million_tokens
+from rose.bench.rooflines import known_shape
 from rose.bench.workload_model import (
     Measurements,
     NotMeasuredError,
@@ -111,7 +112,7 @@ def _prefill_option(
 def _decode_options(
     cells: Measurements, sharding: Sharding, workload: Workload, usd: float
 ) -> Iterator[DecodeOption]:
-    """Every batch between the measured ones, or one rejection."""
+    """Every batch between the measured ones, ascending, or one rejection."""
     surface = cells.decode[sharding]
     try:
         steps = surface.by_batch(workload.mean_context)
@@ -119,11 +120,13 @@ def _decode_options(
         yield DecodeOption(sharding=sharding, rejected=f"not measured: {error}")
         return
     measured = {batch for row in surface.steps.values() for batch in row}
-    for batch in sorted(measured - steps.keys()):
-        reason = "not measured: no such batch at contexts on both sides"
-        yield DecodeOption(sharding=sharding, batch=batch, measured=True, rejected=reason)
     slowest = workload.slo_tokens_per_s or 0.0
-    for batch, step in steps.items():
+    for batch in sorted(measured | steps.keys()):
+        step = steps.get(batch)
+        if step is None:
+            reason = "not measured: no such batch at contexts on both sides"
+            yield DecodeOption(sharding=sharding, batch=batch, measured=True, rejected=reason)
+            continue
         yield DecodeOption(
             sharding=sharding,
             batch=batch,
@@ -148,6 +151,7 @@ def _check_covered(
     if all(option.step_s is None for option in decode):
         missing.append(_gap("decode", cells, workload, decode))
     if missing:
+        missing += _too_long(cells.model, workload)
         raise BenchError(f"the results do not cover this workload: {'; '.join(missing)}")
 
 
@@ -158,7 +162,18 @@ def _gap(
     options: Iterable[PrefillOption | DecodeOption],
 ) -> str:
     why = ", ".join(f"{o.sharding.name} {o.rejected}" for o in options) or "no cells"
+    if _too_long(cells.model, workload):
+        return f"{phase} ({why})"
     names = {served: short for short, served in SERVED_NAMES.items()}
     command = f"rose bench {phase} {names.get(cells.model, cells.model)}"
     sizes = where_to_measure(phase, workload)
     return f"{phase} ({why}): measure `{command} {sizes} --out FILE` and give that file too"
+
+
+def _too_long(model: str, workload: Workload) -> list[str]:
+    """A line where the model is known to hold no such sequence, so that nothing can measure it."""
+    shape, tokens = known_shape(model), workload.input_tokens + workload.output_tokens
+    if shape is None or tokens <= shape.max_position_embeddings:
+        return []
+    longest = shape.max_position_embeddings
+    return [f"{model} holds sequences of up to {longest} tokens, and these have {tokens}"]

@@ -57,7 +57,7 @@ def _answer(plan: Plan) -> str:
     ttft = f"{seconds(best.prefill_s)} prefill + {seconds(best.prefill_wait_s)} queue"
     return "\n".join(
         [
-            f"CHEAPEST: {best.kind}, {best.gpus} GPUs, ${best.usd_per_hour:,.2f} an hour",
+            f"CHEAPEST: {best.kind}, {_gpus(best.gpus)}, ${best.usd_per_hour:,.2f} an hour",
             f"  {how}, batches up to {best.batch}",
             f"  ${significant(best.usd_per_million_input)} per million input tokens, "
             f"${significant(best.usd_per_million_output)} per million output tokens, "
@@ -78,9 +78,13 @@ def _other_kind(plan: Plan, best: Deployment) -> list[str]:
         return [f"  no {missing} deployment keeps the promises"]
     other = others[0]
     return [
-        f"  the cheapest {other.kind} one needs {other.gpus} GPUs "
+        f"  the cheapest {other.kind} one needs {_gpus(other.gpus)} "
         f"({other.gpus / best.gpus:.2f} times the price)"
     ]
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'s' * (count > 1)}"
 
 
 def _replicas(count: int, sharding: Sharding) -> str:

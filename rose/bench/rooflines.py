@@ -51,9 +51,19 @@ def rates_for(results: Sequence[Result]) -> Rates | None:
     return rates_known(results[0].machine)
 
 
+@cache
+def known_shape(model: str) -> ModelConfig | None:
+    """The shape of a model that comes with Rose, by the name that results have; None: another."""
+    folder = builtin_shape(model)
+    for short, served in SERVED_NAMES.items():
+        if model in (short, served):
+            folder = builtin_checkpoint(short)
+    return ModelConfig.load(folder) if folder is not None else None
+
+
 def ceiling(point: Point, rates: Rates | None) -> float | None:
     """The least seconds that the cell could take; None: unknown model, machine or quantization."""
-    model = _config(point.model)
+    model = known_shape(point.model)
     if model is None or rates is None or point.quantization is None:
         return None
     if StoredBytes.of(point.quantization) is None:
@@ -70,7 +80,7 @@ def place(point: Point) -> Place | None:
     The bytes are the least that must be read: weights once a step (for prefill once a prompt) and
     the cache of every sequence.
     """
-    model = _config(point.model)
+    model = known_shape(point.model)
     if model is None or point.quantization is None:
         return None
     if StoredBytes.of(point.quantization) is None:
@@ -86,13 +96,3 @@ def place(point: Point) -> Place | None:
         read = decode_bytes(model, point.quantization, point.tokens, point.batch) / point.batch
     done = point.batch * flop / point.seconds / point.sharding.gpus
     return Place(intensity=flop / read, flop_per_s=done)
-
-
-@cache
-def _config(model: str) -> ModelConfig | None:
-    """The shape of a model that comes with Rose, by the name that results have."""
-    folder = builtin_shape(model)
-    for short, served in SERVED_NAMES.items():
-        if model in (short, served):
-            folder = builtin_checkpoint(short)
-    return ModelConfig.load(folder) if folder is not None else None

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rose.bench import published
 from rose.bench.cost import plan
+from rose.bench.cost_text import plan_text
 from rose.bench.deployment import Limits
 from rose.bench.queueing import delay_probability, wait_quantile
 from rose.bench.results import BenchError, Sharding, save
@@ -249,6 +250,30 @@ def test_published_costs_are_the_busy_cost_of_prefill():
             assert round(option.usd_per_million, 3) == pytest.approx(
                 row.usd_per_million, abs=1.1e-3
             )
+
+
+def test_batches_ascend_whether_measured_on_both_sides_or_not():
+    cells = [c for c in small() if (c.phase, c.tokens, c.batch) != ("decode", 2000, 4)]
+    found = cheapest(cells, load(output_tokens=201))
+    shown = [(one.batch, one.rejected) for one in found.decode]
+    assert shown == [(1, None), (4, "not measured: no such batch at contexts on both sides")]
+
+
+def test_one_gpu_is_singular():
+    told = plan_text(cheapest(small(), load(rate=0.1)))
+    assert "colocated, 1 GPU, $" in told
+    assert "disaggregated one needs 2 GPUs" in told
+
+
+def test_what_the_model_cannot_hold_is_not_advised():
+    nano = [msgspec.structs.replace(c, model="rose-nano") for c in small()]
+    with pytest.raises(BenchError) as caught:
+        cheapest(nano, load(input_tokens=5000))
+    message = str(caught.value)
+    assert message.endswith("rose-nano holds sequences of up to 4096 tokens, and these have 5101")
+    assert "--input" not in message
+    with pytest.raises(BenchError, match="rose bench prefill nano --input 3000"):
+        cheapest(nano, load(input_tokens=3000))
 
 
 def test_cells_that_do_not_cover_the_workload_name_the_command():
