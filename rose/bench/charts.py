@@ -79,20 +79,23 @@ def speedup_chart(points: Sequence[Point]) -> Chart | None:
             drawn += row[0].subject.kind == "ours"
     if not drawn:
         return None
-    axes.axhline(1, color=COLORS[-1], linestyle=":", label="published = 1")
+    axes.axhline(1, color=COLORS[-1], linestyle=":", label="published, as many GPUs = 1")
     axes.set_xscale("log", base=2)
     _ticks_at(axes, sorted({point.tokens for row in _ours(points) for point in row}))
     axes.set_ylim(bottom=0)
     add_legend(figure, axes)
-    description = f"{title}, over input length; above 1 is faster than published."
+    description = (
+        f"{title}, over input length, each curve by the row published for as many GPUs; above 1 is "
+        "faster."
+    )
     return Chart(f"speedup-{_slug(model)}", title, description, figure)
 
 
 def roofline_chart(points: Sequence[Point], rates: Rates) -> Chart | None:
     """Our cells under the roofline of one GPU; None: the model's shape is unknown."""
     model = points[0].model
-    title = f"Roofline of {model}, each GPU"
-    figure, axes = new_axes(title, "FLOP per byte that must be read", "TFLOP/s of each GPU")
+    title = f"Roofline of {model}, each device"
+    figure, axes = new_axes(title, "FLOP per byte that must be read", "TFLOP/s of each device")
     drawn: list[float] = []
     named: set[str] = set()
     for phase in ("decode", "prefill"):

@@ -19,9 +19,9 @@ def sharding_name(sharding: Sharding) -> str:
     return " ".join(f"{name}{n}" for name, n in parts if n > 1) or "TP1"
 
 
-def gpu_count(gpus: int) -> str:
-    """1 GPU, 2 GPUs."""
-    return f"{gpus} GPU{'s' * (gpus > 1)}"
+def device_count(devices: int) -> str:
+    """1 device, 2 devices: GPUs, or the CPU."""
+    return f"{devices} device{'s' * (devices > 1)}"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _Grid:
             ours = [row for row in curves(group).values() if row[0].subject.kind == "ours"]
             if not ours:
                 continue  # nothing of ours to stand beside
-            rows.append(Row([gpu_count(gpus)], "group"))
+            rows.append(Row([device_count(gpus)], "group"))
             for points in curves(group).values():
                 kind: RowKind = "ours" if points in ours else "plain"
                 name = f"{points[0].subject.name}, {sharding_name(points[0].sharding)}"

@@ -81,7 +81,7 @@ def test_prefill_tables_hold_ours_beside_published_and_peer():
     assert cells_of(cost, "rose 0.1.0, mxfp4, TP1") == ["0.019", "0.031"]
     assert cells_of(cost, f"{PUBLISHED}, TP1") == ["0.037", "0.062"]
     # Where Rose was not measured nothing stands alone.
-    assert [row.cells[0] for row in time.rows if row.kind == "group"] == ["1 GPU"]
+    assert [row.cells[0] for row in time.rows if row.kind == "group"] == ["1 device"]
 
 
 def test_shardings_over_as_many_gpus_stand_together():
@@ -337,6 +337,12 @@ def test_a_legend_names_two_quantizations_of_a_sharding_once():
     other = msgspec.structs.replace(one, quantization="fp8")
     (axes,) = roofline_chart(collect([result([one]), result([other])]), RATES).figure.axes
     assert axes.get_legend_handles_labels()[1].count("prefill, TP1") == 1
+
+
+def test_speed_says_which_published_row_it_is_over():
+    [chart] = [chart for chart in charts() if chart.name == "speedup-gpt-oss-120b"]
+    [legend] = chart.figure.legends
+    assert "published, as many GPUs = 1" in [text.get_text() for text in legend.get_texts()]
 
 
 def test_no_chart_without_something_to_draw():
