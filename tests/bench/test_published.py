@@ -45,6 +45,7 @@ def test_peers_are_dated_and_no_cell_is_there_twice():
     keys = [(c.engine, c.model, c.sharding.name, c.phase, c.batch, c.tokens) for c in peer_rows()]
     assert len(keys) == len(set(keys)) == 80
     assert peer_source().date > "2026"
+    assert "apart from its own numbers, on GPUs of the same kind" in peer_source().text
 
 
 def test_finding_a_cell():
