@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from msgspec.structs import replace
+
 from rose.bench.ceiling import Rates, rates_from
 from rose.bench.compare import Figure, show
 from rose.bench.results import RooflineCell, median
 
-REPEAT = 50
-"""Samples a case: so many that a busy machine has let one of them pass undisturbed."""
+ROUNDS, REPEAT = 5, 10
+"""Over all cases, and samples of a case in each. A small product takes so little time that a busy
+machine may disturb all samples in a row; those of several rounds it seldom does."""
 
 WIDE = 1.5
 """Where the median takes this many times as long as the best sample, the machine was not idle."""
@@ -23,14 +26,9 @@ def measure_rates(device: str, log: Callable[[str], None]) -> Rates:
     Raises:
         BenchError: too few cases run here.
     """
-    from rose.bench.roofline import measure
-
-    cells: list[RooflineCell] = []
-    for found in measure(device, REPEAT, quick=True):
-        if isinstance(found, str):
-            log(found)
-        else:
-            cells.append(found)
+    cells, failed = _sample(device)
+    for text in failed:
+        log(text)
     rates = rates_from(cells, "this machine, measured before the run", chosen=min)
     scattered = list(_scattered(cells))
     if scattered:
@@ -39,6 +37,22 @@ def measure_rates(device: str, log: Callable[[str], None]) -> Rates:
             "Measure when it is idle, or give --roofline FILE"
         )
     return rates
+
+
+def _sample(device: str) -> tuple[list[RooflineCell], list[str]]:
+    """Cells with the samples of all rounds, and a line on each case that cannot run here."""
+    from rose.bench.roofline import measure
+
+    cells: dict[str, RooflineCell] = {}
+    failed: dict[str, None] = {}
+    for _ in range(ROUNDS):
+        for found in measure(device, REPEAT, quick=True):
+            if isinstance(found, str):
+                failed[found] = None
+            else:
+                cell = cells.setdefault(found.name, replace(found, samples=[]))
+                cell.samples.extend(found.samples)
+    return list(cells.values()), list(failed)
 
 
 def _scattered(cells: Iterable[RooflineCell]) -> Iterator[str]:
