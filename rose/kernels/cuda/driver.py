@@ -59,7 +59,7 @@ def launch_config(threads: int, shared: int, dependent: bool) -> LaunchConfig:
 
 
 @cache
-def library() -> ctypes.CDLL:
+def libcuda() -> ctypes.CDLL:
     """The driver.
 
     Raises:
@@ -85,7 +85,7 @@ def load_function(code: bytes, name: str, shared: int) -> int:
     Raises:
         DriverError: the cubin is for another GPU, has no such kernel, or needs more than there is.
     """
-    driver = library()
+    driver = libcuda()
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     check(driver.cuModuleLoadData(ctypes.byref(module), code), f"load {name}")
     found = driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
@@ -102,6 +102,6 @@ def check(status: int, what: str) -> None:
     if status == 0:
         return
     text = ctypes.c_char_p()
-    library().cuGetErrorString(status, ctypes.byref(text))
+    libcuda().cuGetErrorString(status, ctypes.byref(text))
     reason = (text.value or b"unknown").decode()
     raise DriverError(f"The driver could not {what}: {reason} (error {status})")

@@ -16,6 +16,8 @@
 // its bfloat16 products run at 790 TFLOP/s, these run at 600, and at 690 if x is not fetched. Four
 // groups of 64 rows each, whose registers allow 128 rows of x, took a third longer.
 
+#include "expert_tiles.cuh"
+#include "mxfp4_unpack.cuh"
 #include "wgmma.cuh"
 
 namespace {
@@ -23,14 +25,17 @@ namespace {
 constexpr int STEP = 64;
 constexpr int RUN = 128;  // inner values that share a word of scales
 constexpr int STAGES = 6;
-constexpr int WIDTHS = 5;
-constexpr int MOST_ROWS = 144;
-constexpr int ROWS_GRAIN = 8;
-constexpr int MOST_EXPERTS = 512;
 constexpr int BLOCK = 64;  // rows of weights of a product
 constexpr int BLOCKS = 4;  // of them a tile
 constexpr int GROUPS = 2;  // that multiply
 constexpr int THREADS = (1 + GROUPS) * WARP_GROUP;
+
+// A block starts with as many registers a thread as all may have. Groups can only pass on to others
+// what they gave up: whoever asks for more waits forever.
+constexpr int REGISTERS = 65536 / THREADS / 8 * 8;
+constexpr int FETCHER_REGISTERS = 56;
+constexpr int MULTIPLIER_REGISTERS = 224;
+static_assert(FETCHER_REGISTERS + GROUPS * MULTIPLIER_REGISTERS <= (1 + GROUPS) * REGISTERS);
 
 // Shared memory, in bytes from its start.
 constexpr int X_BYTES = MOST_ROWS * STEP * 2;
@@ -48,123 +53,6 @@ static_assert(STAGE_BYTES % 1024 == 0 && SHARED_BYTES <= 232448);
 #ifdef ROSE_SHARED_BYTES  // what it is launched with
 static_assert(ROSE_SHARED_BYTES == SHARED_BYTES && ROSE_THREADS == THREADS);
 #endif
-
-// Rows of x of a product, the most first.
-__device__ constexpr int width_of(int index) {
-  constexpr int ROWS[WIDTHS] = {MOST_ROWS, 128, 96, 64, 32};
-  return ROWS[index];
-}
-
-struct Operands {
-  const char* x;              // bfloat16 [*, width]
-  const char* words;          // int32 [experts, parts, columns, width / 8]
-  const char* scales;         // int32 [experts, parts, width / 128 rounded up, columns]
-  const uint16* bias;         // bfloat16 [experts, parts * columns]
-  const int32* token_of_row;  // [rows]; only for gate and up, whose x has a row a token
-  const int32* rows_of;       // [experts]
-  const int32* first_row;     // [experts]
-  char* out;                  // bfloat16 [rows, columns]
-  float limit;
-  int32 experts, columns, width;
-};
-
-// How an expert's rows are cut.
-struct Cut {
-  int tiles;
-  int rows;  // of each tile but the last, which may have fewer
-
-  __device__ explicit Cut(int all) {
-    tiles = (all + MOST_ROWS - 1) / MOST_ROWS;
-    // Equal parts: a last tile of a few rows would cost nearly as much as a whole one.
-    const int part = tiles ? (all + tiles - 1) / tiles : 0;
-    rows = (part + ROWS_GRAIN - 1) / ROWS_GRAIN * ROWS_GRAIN;
-  }
-
-  // Which width its products have.
-  __device__ int width() const {
-    int index = WIDTHS - 1;
-    while (index && rows > width_of(index)) --index;
-    return index;
-  }
-};
-
-// How many tiles of one width the experts 0 to e - 1 have along rows, for each e; by one warp.
-__device__ void count_tiles(const Operands& operands, int width, int32* ends) {
-  const int lane = threadIdx.x % WARP;
-  int before = 0;
-  for (int first = 0; first < operands.experts; first += WARP) {
-    const int expert = first + lane;
-    const Cut cut(expert < operands.experts ? operands.rows_of[expert] : 0);
-    int sum = cut.width() == width ? cut.tiles : 0;
-    for (int distance = 1; distance < WARP; distance *= 2) {
-      const int other = __shfl_up_sync(~0u, sum, distance);
-      if (lane >= distance) sum += other;
-    }
-    if (expert < operands.experts) ends[expert + 1] = before + sum;
-    before += __shfl_sync(~0u, sum, WARP - 1);
-  }
-  if (lane == 0) ends[0] = 0;
-}
-
-// A product of 256 rows of weights with some rows of x.
-struct Tile {
-  int expert;
-  int start;  // its first row
-  int rows;
-  int place;  // of its columns, among all of the expert's
-};
-
-// Goes over the tiles of one width that are this program's: along an expert's rows first, then its
-// columns, so that programs at work at a time share weights and x in L2.
-class Tiles {
- public:
-  // Args:
-  //   ends: as `count_tiles` left them.
-  //   places: tiles along an expert's columns.
-  //   before: tiles of other widths that were dealt to programs before.
-  __device__ Tiles(const Operands& operands, const int32* ends, int places, int before)
-      : operands_(operands), ends_(ends), places_(places), expert_(0) {
-    next_ = (blockIdx.x + gridDim.x - before % gridDim.x) % gridDim.x;
-  }
-
-  __device__ bool find(Tile& tile) {
-    while (expert_ < operands_.experts && ends_[expert_ + 1] * places_ <= next_) ++expert_;
-    if (expert_ == operands_.experts) return false;
-    const int all = operands_.rows_of[expert_];
-    const Cut cut(all);
-    const int member = next_ - ends_[expert_] * places_;
-    const int offset = member % cut.tiles * cut.rows;
-    tile.expert = expert_;
-    tile.start = operands_.first_row[expert_] + offset;
-    tile.rows = min(cut.rows, all - offset);
-    tile.place = member / cut.tiles;
-    next_ += gridDim.x;
-    return true;
-  }
-
- private:
-  const Operands& operands_;
-  const int32* ends_;
-  int places_;
-  int next_;
-  int expert_;
-};
-
-// Where the warp groups of a program find what they share.
-struct Shared {
-  uint32 at;          // its start
-  const int32* ends;  // of `count_tiles`, MOST_EXPERTS + 1 for each width
-  int places;         // tiles along an expert's columns
-
-  __device__ const int32* ends_of(int width) const { return ends + width * (MOST_EXPERTS + 1); }
-
-  // The tiles whose width has this index.
-  __device__ Tiles tiles(const Operands& operands, int width) const {
-    int before = 0;
-    for (int i = 0; i < width; ++i) before += ends_of(i)[operands.experts] * places;
-    return {operands, ends_of(width), places, before};
-  }
-};
 
 // A place in the ring of stages, and the parity of its barriers there.
 struct Stage {
@@ -252,29 +140,6 @@ __device__ void fetch(const Operands& operands, uint32 shared, Tiles tiles, Stag
 }
 
 // The warp groups that multiply ----------------------------------------------------------------
-
-// Weights come out 2^64 times too small, see `rose/kernels/fused/mxfp4_unpack.py`.
-constexpr float SHRINK = 1.0f / (1ull << 32) / (1ull << 32);
-constexpr float GROW = float(1ull << 32) * (1ull << 32);
-
-__device__ uint32 times(uint32 pair, uint32 scale) {
-  uint32 product;
-  asm("mul.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(scale));
-  return product;
-}
-
-// Eight codes of one row to what a thread holds of it in two products of 16 inner values: left[0]
-// and left[2] of the first one, left[4] and left[6] of the second.
-__device__ void unpack(uint32 word, uint32 scale_byte, uint32* left) {
-  constexpr uint32 CODE = 0x81c081c0;
-  const uint32 scale = (scale_byte + (126 - 64)) * 0x00800080;
-  const uint32 upper = (word << 1 & 0x80008000) | (word >> 3 & 0x01800180);
-  const uint32 last = upper | (word >> 7 & 0x00400040);
-  left[0] = times(word & CODE, scale);
-  left[2] = times(word << 3 & CODE, scale);
-  left[4] = times(word << 6 & CODE, scale);
-  left[6] = times(last, scale);
-}
 
 // This thread's part of a step's 64 x 64 weights, as left sides of four products.
 struct Weights {
@@ -486,11 +351,11 @@ __device__ void run(const Operands& operands) {
   __syncthreads();
   Stage stage;
   if (threadIdx.x < WARP_GROUP) {
-    give_registers<56>();
+    give_registers<FETCHER_REGISTERS>();
     fetch_all<GATED, 0>(operands, shared, stage);
     wait_for_copies();
   } else {
-    take_registers<224>();
+    take_registers<MULTIPLIER_REGISTERS>();
     compute_all<GATED, 0>(operands, shared, stage);
   }
 }

@@ -94,7 +94,7 @@ class Kernel:
             config.grid_x, config.grid_y, config.grid_z = grid
             config.stream = torch._C._cuda_getCurrentRawStream(device)
             self._pack(self._storage, 0, *values)
-            status = driver.library().cuLaunchKernelEx(
+            status = driver.libcuda().cuLaunchKernelEx(
                 self._config_address, function, self._parameters, None
             )
         if status:
