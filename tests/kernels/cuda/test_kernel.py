@@ -49,7 +49,7 @@ LAYOUT = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_float, ctypes
 def recorder(monkeypatch):
     recorder = RecordingDriver(LAYOUT)
     recorder.device = 0
-    monkeypatch.setattr(driver, "library", lambda: recorder)
+    monkeypatch.setattr(driver, "libcuda", lambda: recorder)
     monkeypatch.setattr(driver, "load_function", recorder.load)
     monkeypatch.setattr(Kernel, "cubin", lambda self: b"code")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: recorder.device)
