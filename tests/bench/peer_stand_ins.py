@@ -8,6 +8,9 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
+from rose.bench.peers import PeerOptions
+from rose.bench.results import Sharding
+
 VLLM_ENGINE_ARGS = {
     "load_format",
     "enable_expert_parallel",
@@ -63,6 +66,19 @@ SGLANG_SAMPLING = {
     "stream_interval",
     "stop_token_ids",
 }
+
+
+def options(folder, *, max_num_seqs=None, max_batched_tokens=None):
+    """What an adapter is made with: two GPUs, dummy weights, sequences of up to 1000 tokens."""
+    return PeerOptions(
+        folder=folder,
+        load_format="dummy",
+        sharding=Sharding(tp=2, ep=2),
+        longest=1000,
+        max_num_seqs=max_num_seqs,
+        max_batched_tokens=max_batched_tokens,
+        seed=3,
+    )
 
 
 def install(monkeypatch, name, **members):

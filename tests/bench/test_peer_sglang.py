@@ -5,29 +5,15 @@ import gc
 import pytest
 
 from rose.bench.peer_sglang import Sglang
-from rose.bench.peers import PeerOptions
-from rose.bench.results import BenchError, Sharding
+from rose.bench.results import BenchError
 from rose.bench.subject import DoesNotFitError
-from tests.bench.peer_stand_ins import SglangEngine, install_sglang
+from tests.bench.peer_stand_ins import SglangEngine, install_sglang, options
 
 
 @pytest.fixture
 def make(monkeypatch, tmp_path):
     install_sglang(monkeypatch)
-
-    def start(**changes):
-        given = {
-            "folder": tmp_path,
-            "load_format": "dummy",
-            "sharding": Sharding(tp=2, ep=2),
-            "longest": 1000,
-            "max_num_seqs": None,
-            "max_batched_tokens": None,
-            "seed": 3,
-        }
-        return Sglang(PeerOptions(**{**given, **changes}))
-
-    yield start
+    yield lambda **changes: Sglang(options(tmp_path, **changes))
     gc.unfreeze()
 
 

@@ -5,28 +5,14 @@ import gc
 import pytest
 
 from rose.bench.peer_vllm import Vllm
-from rose.bench.peers import PeerOptions
-from rose.bench.results import BenchError, Sharding
-from tests.bench.peer_stand_ins import VllmLLM, install_vllm
+from rose.bench.results import BenchError
+from tests.bench.peer_stand_ins import VllmLLM, install_vllm, options
 
 
 @pytest.fixture
 def make(monkeypatch, tmp_path):
     install_vllm(monkeypatch)
-
-    def start(**changes):
-        given = {
-            "folder": tmp_path,
-            "load_format": "dummy",
-            "sharding": Sharding(tp=2, ep=2),
-            "longest": 1000,
-            "max_num_seqs": None,
-            "max_batched_tokens": None,
-            "seed": 3,
-        }
-        return Vllm(PeerOptions(**{**given, **changes}))
-
-    yield start
+    yield lambda **changes: Vllm(options(tmp_path, **changes))
     gc.unfreeze()
 
 
