@@ -5,13 +5,13 @@ from typing import Literal
 
 from rose.bench.peer_sglang import Sglang
 from rose.bench.peer_vllm import Vllm
-from rose.bench.peers import PeerOptions, check_installed
+from rose.bench.peers import PeerName, PeerOptions, check_installed
 from rose.bench.results import BenchError, Sharding
 from rose.bench.subject import Subject
 from rose.config import EngineConfig
 from rose.options import EngineOptions
 
-EngineName = Literal["rose", "vllm", "sglang"]
+EngineName = Literal["rose", PeerName]
 
 
 def check_engine(engine: EngineName, shardings: Sequence[Sharding], gpus: int) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 from rose.bench.results import Machine, Software
 from rose.version import __version__
@@ -26,20 +27,29 @@ PACKAGES = (
 _TIMEOUT_S = 10.0
 
 
+class _Gpu(NamedTuple):
+    """What the driver tells of a GPU."""
+
+    name: str
+    memory_mib: str
+    driver: str
+    uuid: str
+
+
 def detect_machine() -> Machine:
     """This host. GPUs are those that the driver shows, whether this process may use them or not."""
     gpus = _gpus()
-    name, memory_mib, driver, _ = gpus[0] if gpus else (None, "0", None, None)
+    first = gpus[0] if gpus else None
     pages, page_size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return Machine(
         cpu=_cpu_name(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _all_cores(),
         memory_bytes=pages * page_size,
-        gpu=name,
+        gpu=first.name if first else None,
         gpus=len(gpus),
-        gpu_memory_bytes=int(float(memory_mib) * 2**20),
-        driver=driver,
-        gpu_uuids=[uuid for _, _, _, uuid in gpus],
+        gpu_memory_bytes=int(float(first.memory_mib) * 2**20) if first else 0,
+        driver=first.driver if first else None,
+        gpu_uuids=[gpu.uuid for gpu in gpus],
     )
 
 
@@ -79,12 +89,11 @@ def _cpu_name() -> str:
     return next(names, platform.processor() or platform.machine())
 
 
-def _gpus() -> list[tuple[str, str, str, str]]:
-    """Name, MiB of memory, driver release and UUID of each GPU."""
+def _gpus() -> list[_Gpu]:
     fields = "--query-gpu=name,memory.total,driver_version,uuid"
     text = _output("nvidia-smi", fields, "--format=csv,noheader,nounits") or ""
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
-    return [(row[0], row[1], row[2], row[3]) for row in rows if len(row) == 4]
+    return [_Gpu(*row) for row in rows if len(row) == len(_Gpu._fields)]
 
 
 def _commit(folder: Path) -> str | None:

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from typing import Any
+from collections.abc import Mapping
 
 from rose.bench.peers import Peer, PeerOptions, check_cold, load_module
 from rose.bench.results import BenchError
@@ -106,6 +106,6 @@ def _sampling(max_tokens: int, interval: int | None = None) -> dict[str, object]
     }
 
 
-def _check_finish(reason: dict[str, Any] | None) -> None:
+def _check_finish(reason: Mapping[str, object] | None) -> None:
     if reason is not None and reason["type"] != "length":
         raise BenchError(f"sglang ended a sequence: {reason.get('message') or reason['type']}")
