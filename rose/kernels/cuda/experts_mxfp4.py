@@ -13,6 +13,7 @@ from torch import Tensor
 from rose.kernels.cuda import nvrtc
 from rose.kernels.cuda.kernel import Kernel
 from rose.kernels.matrices import Mxfp4Matrices
+from rose.kernels.quantize import MXFP4_GROUP
 from rose.kernels.routing import Routing
 
 LEAST_ROWS = 40
@@ -117,6 +118,6 @@ def _launch(
         limit,
         experts,
         columns,
-        groups * 32,
+        groups * MXFP4_GROUP,
     )
     return out
