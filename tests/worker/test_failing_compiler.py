@@ -1,7 +1,6 @@
 """NVRTC is there but does not compile: the start ends with what failed and what would do."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,24 +13,12 @@ from rose.kernels.cuda import nvrtc
 from rose.kernels.cuda.kernel import Kernel
 from rose.options import EngineOptions
 from rose.worker.worker import LOG_LINES, Worker
+from tests.kernels.cuda.sources import ADD
+from tests.worker.test_memory import FakeMemory
 from tools.make_tiny_checkpoint import Sizes, make_config
 
-ADD = Path(__file__).parents[1] / "kernels/cuda/add.cu"
 LOST = "nvrtc: error: failed to open libnvrtc-builtins.so.13.0."
 CONSEQUENCES = [f"add.cu({n}): error: number {n}" for n in range(100)]
-
-
-class MeasuredMemory:
-    """A device with room, on which the largest step is run."""
-
-    def total(self):
-        return 10**12
-
-    free = total
-
-    def peak(self, work):
-        work()
-        return 0
 
 
 @pytest.fixture
@@ -49,7 +36,7 @@ def worker(tmp_path, monkeypatch):
     options = EngineOptions(
         model=str(tmp_path), device="cpu", load_format="dummy", max_num_seqs=2, max_model_len=64
     )
-    worker = Worker(options.resolve(), ParallelMapping(), None, MeasuredMemory())
+    worker = Worker(options.resolve(), ParallelMapping(), None, FakeMemory(free=10**12))
     worker._fused = True  # as on a GPU
     kernel, x = Kernel(ADD, "add", "PPfi", threads=128), torch.zeros(8)
     monkeypatch.setattr(

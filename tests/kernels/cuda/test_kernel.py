@@ -2,7 +2,6 @@
 
 import ctypes
 import struct
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +9,7 @@ import torch
 from rose.kernels.cuda import driver
 from rose.kernels.cuda.driver import LaunchAttribute, LaunchConfig
 from rose.kernels.cuda.kernel import Kernel, instead_of_launching
-
-ADD = Path(__file__).with_name("add.cu")
+from tests.kernels.cuda.sources import ADD
 
 
 class RecordingDriver:

@@ -1,7 +1,5 @@
 """Launches on a GPU."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -9,6 +7,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from rose.kernels.cuda.driver import DriverError
 from rose.kernels.cuda.kernel import Kernel
+from tests.kernels.cuda.sources import ADD
 from tests.kernels.cuda.test_nvrtc import needs_nvrtc
 
 
@@ -22,7 +21,6 @@ pytestmark = [
     needs_nvrtc,
 ]
 
-ADD = Path(__file__).with_name("add.cu")
 THREADS = 128
 
 

@@ -2,16 +2,12 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-SOURCES = [*sorted((ROOT / "rose/kernels/cuda").glob("*.cu")), Path(__file__).with_name("add.cu")]
-COMMAND = [
-    *("nvcc", "-gencode=arch=compute_90a,code=sm_90a", "-cubin", "-std=c++17"),
-    *("-Werror", "all-warnings", "-Xptxas", "-v"),
-]
+from tests.kernels.cuda.sources import ADD, NVCC, SOURCES
+
+COMMAND = [*NVCC, "-Werror", "all-warnings", "-Xptxas", "-v"]
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc on the path")
 
@@ -21,7 +17,7 @@ def compile_(source, tmp_path):
     return subprocess.run(command, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda file: file.name)
+@pytest.mark.parametrize("source", [*SOURCES, ADD], ids=lambda file: file.name)
 def test_no_warnings_no_spills(source, tmp_path):
     done = compile_(source, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]

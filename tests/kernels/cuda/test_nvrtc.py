@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from time import sleep
 
 import pytest
@@ -12,10 +11,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from rose.kernels.cuda import nvrtc
-
-ADD = Path(__file__).with_name("add.cu")
-ROOT = Path(__file__).resolve().parents[3]
-SOURCES = sorted((ROOT / "rose/kernels/cuda").glob("*.cu"))
+from tests.kernels.cuda.sources import ADD, ROOT, SOURCES
 
 needs_nvrtc = pytest.mark.skipif(
     not nvrtc.available(), reason="needs cuda-bindings with NVRTC, as torch's CUDA 13 builds have"

@@ -17,13 +17,12 @@ import pytest
 import triton
 
 from rose.kernels.cuda import nvrtc
+from tests.kernels.cuda.sources import NVCC, SOURCES
 from tests.kernels.fused.uninterpreted import ROOT, run_python
 from tools.sm90 import cuobjdump
 from tools.wgmma_hazards import check
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
-SOURCES = sorted((ROOT / "rose/kernels/cuda").glob("*.cu"))
-NVCC = ["nvcc", "-gencode=arch=compute_90a,code=sm_90a", "-cubin", "-std=c++17"]
 WAIT = re.compile(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x\w+")
 
 COMPILE = """
