@@ -6,6 +6,13 @@ from importlib import import_module
 from rose.bench.peers import Peer, PeerOptions, check_cold, load_module
 from rose.bench.subject import TEMPERATURE, DecodeRun, time_steps, time_to_first_tokens
 
+TOLD = (
+    ("scheduler_config", ("max_num_batched_tokens", "max_num_seqs", "async_scheduling")),
+    ("cache_config", ("gpu_memory_utilization", "enable_prefix_caching")),
+    ("compilation_config", ("cudagraph_mode", "max_cudagraph_capture_size")),
+)
+"""Settings that it resolved itself, by part of its configuration; another release may lack some."""
+
 
 class Vllm(Peer):
     """vLLM's offline class: a Subject, and a Stepper by its engine's own steps.
@@ -96,18 +103,7 @@ class Vllm(Peer):
 
     def _describe(self) -> None:
         config = self._engine.vllm_config
-        scheduler, cache = config.scheduler_config, config.cache_config
-        graphs = config.compilation_config
-        self._most = scheduler.max_num_seqs
-        self._chunk = min(self._chunk, scheduler.max_num_batched_tokens)
-        self.tell(
-            {
-                "max_num_batched_tokens": scheduler.max_num_batched_tokens,
-                "max_num_seqs": scheduler.max_num_seqs,
-                "async_scheduling": scheduler.async_scheduling,
-                "gpu_memory_utilization": cache.gpu_memory_utilization,
-                "enable_prefix_caching": cache.enable_prefix_caching,
-                "cudagraph_mode": graphs.cudagraph_mode,
-                "max_cudagraph_capture_size": graphs.max_cudagraph_capture_size,
-            }
-        )
+        self._most = config.scheduler_config.max_num_seqs
+        self._chunk = min(self._chunk, config.scheduler_config.max_num_batched_tokens)
+        parts = [(getattr(config, part), names) for part, names in TOLD]
+        self.tell({n: getattr(part, n) for part, names in parts for n in names if hasattr(part, n)})

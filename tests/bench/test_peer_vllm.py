@@ -6,7 +6,8 @@ import pytest
 
 from rose.bench.peer_vllm import Vllm
 from rose.bench.results import BenchError
-from tests.bench.peer_stand_ins import VllmLLM, install_vllm, options
+from tests.bench import peer_stand_ins
+from tests.bench.peer_stand_ins import VllmEngine, VllmLLM, install_vllm, options
 
 
 @pytest.fixture
@@ -82,3 +83,14 @@ def test_what_it_ran_with_is_noted(make):
     (note,) = make().notes
     assert "(ep2tp2) ran with max_num_batched_tokens 16384, max_num_seqs 1024" in note
     assert "enable_prefix_caching True, cudagraph_mode FULL" in note
+
+
+def test_a_setting_that_another_release_lacks_is_left_out(make, monkeypatch):
+    class Older(VllmEngine):
+        def __init__(self, options):
+            super().__init__(options)
+            del self.vllm_config.compilation_config.max_cudagraph_capture_size
+
+    monkeypatch.setattr(peer_stand_ins, "VllmEngine", Older)
+    (note,) = make().notes
+    assert note.endswith("enable_prefix_caching True, cudagraph_mode FULL")
